@@ -1,0 +1,154 @@
+# Relata. `make help` lists the targets.
+#
+#   SAN=address|thread|undefined   build with that sanitizer (own folder under build/)
+#   CC=clang                       another compiler
+#   V=1                            show commands
+
+VERSION := 0.1.0-dev
+PREFIX  ?= /usr/local
+DESTDIR ?=
+SAN     ?=
+CC      := $(if $(filter default,$(origin CC)),gcc,$(CC))
+Q       := $(if $(V),,@)
+
+# Building needs the packages; `make deps` installs what is missing.
+PKGS := libpq libcurl jansson libmicrohttpd libprotobuf-c rdkafka libnats libxxhash
+
+BUILD := build/$(CC)$(if $(SAN),-$(SAN))
+BIN   := $(BUILD)/bin
+
+WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual \
+        -Wwrite-strings -Wformat=2 -Wundef -Wvla -Wimplicit-fallthrough -Wswitch-enum
+CPPFLAGS += -I. -I$(BUILD)/gen -D_GNU_SOURCE -DRELATA_VERSION='"$(VERSION)"' -include common/base/banned.h
+CFLAGS   ?= -O2 -g
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+comma    := ,
+PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_LIBS   = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -linih -lcrypto -lpthread -lm
+HARDEN   := -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2) -fPIE
+ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) $(HARDEN) $(SANFLAGS) $(PKG_CFLAGS) -MMD -MP
+ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANFLAGS) $(LDFLAGS)
+
+PROGRAMS := outbox-relay tuple-writer relatactl
+
+PROTO_GEN := $(BUILD)/gen/proto/relata.pb-c.c
+COMMON_SRC := $(wildcard common/*/*.c)
+COMMON_OBJ := $(COMMON_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/relata.pb-c.o
+HARNESS_SRC := $(wildcard tests/harness/*.c)
+HARNESS_OBJ := $(HARNESS_SRC:%.c=$(BUILD)/obj/%.o)
+
+UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/*_test.c))
+INTEGRATION_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/*_test.c))
+BENCH_BIN := $(patsubst bench/%.c,$(BIN)/bench-%,$(wildcard bench/*.c))
+DEMO_BIN  := $(patsubst demo/%.c,$(BIN)/demo-%,$(wildcard demo/*.c))
+
+.PHONY: all help deps build test soak demo up down bench lint format fuzz install clean
+.SECONDARY:
+
+all: deps
+	$(Q)$(MAKE) --no-print-directory build
+
+help:
+	@sed -n 's/^#: //p' Makefile
+
+#: make            build the programs (installs missing packages first)
+build: $(PROGRAMS:%=$(BIN)/%) $(DEMO_BIN)
+	$(Q)mkdir -p build/bin && for p in $(PROGRAMS); do ln -sf ../../$(BIN)/$$p build/bin/$$p; done
+
+deps:
+	$(Q)scripts/install-deps
+
+tests-build: build $(UNIT_TESTS) $(INTEGRATION_TESTS)
+
+#: make test       build everything and pass every test, on real services (SAN=address|thread for sanitizers; ONLY=name for one)
+test: deps
+	$(Q)$(MAKE) --no-print-directory -j$$(nproc) tests-build
+	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests ONLY='$(ONLY)' scripts/test
+
+#: make soak       the randomised tests at full count
+soak: deps
+	$(Q)$(MAKE) --no-print-directory -j$$(nproc) tests-build
+	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests RELATA_SOAK=1 ONLY='$(ONLY)' scripts/test
+
+#: make demo       the main job on real services, by itself (SCALE=10, BROKER=kafka|none, STORE=openfga)
+demo: deps
+	$(Q)$(MAKE) --no-print-directory -j$$(nproc) build
+	$(Q)BIN=$(BIN) scripts/demo
+
+#: make up, down   the same stack left running (build/run/env), and stopped
+up: deps
+	$(Q)$(MAKE) --no-print-directory -j$$(nproc) build
+	$(Q)BIN=$(BIN) scripts/stack up
+down:
+	$(Q)scripts/stack down
+
+#: make bench      side-by-side measurements, a table and build/bench/*.json (ONLY=name for one)
+bench: deps
+	$(Q)$(MAKE) --no-print-directory -j$$(nproc) build $(BENCH_BIN)
+	$(Q)BIN=$(BIN) ONLY='$(ONLY)' scripts/bench
+
+#: make lint       clang-format, clang-tidy, shellcheck; gcc and clang builds
+lint: deps
+	$(Q)scripts/lint
+
+format:
+	$(Q)clang-format -i $$(git ls-files '*.c' '*.h')
+
+#: make fuzz       libFuzzer over every parser of outside bytes (SECONDS=10 each)
+fuzz: deps
+	$(Q)scripts/fuzz
+
+#: make install    programs, migrations, man pages (PREFIX=/usr/local DESTDIR=)
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/relata/migrations $(DESTDIR)$(PREFIX)/share/doc/relata
+	install -m 755 $(PROGRAMS:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 migrations/*.sql $(DESTDIR)$(PREFIX)/share/relata/migrations/
+	install -m 644 README.md LICENSE CHANGELOG.md docs/*.md $(DESTDIR)$(PREFIX)/share/doc/relata/
+
+clean:
+	rm -rf build/gcc* build/clang* build/bin
+
+# ---- rules ----
+$(BUILD)/gen/proto/relata.pb-c.c $(BUILD)/gen/proto/relata.pb-c.h &: proto/relata.proto
+	@mkdir -p $(@D)
+	$(Q)protoc-c --c_out=$(BUILD)/gen $<
+
+# Generated code is not ours to warn about.
+$(BUILD)/obj/gen/relata.pb-c.o: $(PROTO_GEN)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 $(CFLAGS) $(HARDEN) $(SANFLAGS) -I$(BUILD)/gen -c -o $@ $<
+
+$(BUILD)/obj/%.o: %.c | $(PROTO_GEN)
+	@mkdir -p $(@D)
+	@echo "  CC $<"
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(OBJ_DEFS) -c -o $@ $<
+
+$(BUILD)/libcommon.a: $(COMMON_OBJ)
+	$(Q)rm -f $@ && ar rcs $@ $^
+$(BUILD)/libharness.a: $(HARNESS_OBJ)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
+define program_rule
+$(BIN)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)/*.c)) $(BUILD)/libcommon.a
+	@mkdir -p $$(@D)
+	@echo "  LD $$@"
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$^ $$(PKG_LIBS)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
+
+$(BIN)/bench-%: $(BUILD)/obj/bench/%.o $(BUILD)/libcommon.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
+$(BIN)/demo-%: $(BUILD)/obj/demo/%.o $(BUILD)/libcommon.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
+
+# A test may include the sources of a program's own files by listing them in TEST_SRC_<name>.
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libharness.a $(BUILD)/libcommon.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS) -lcmocka
+
+# Unit tests of a program's own files name them here.
+# $(BUILD)/tests/unit/lane_test: $(BUILD)/obj/tuple-writer/lane.o
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,48 @@
+/*
+ * metrics.h - counters, gauges and histograms in Prometheus text format.
+ *
+ * Metrics are declared once as static tables, registered before threads start,
+ * and updated by any thread without locks. Names follow Prometheus: relata_<program>_<what>_<unit>[_total];
+ * base units (seconds, bytes). Help text is one sentence. docs/reference/metrics.md is made from the registry.
+ */
+#ifndef RELATA_ADMIN_METRICS_H
+#define RELATA_ADMIN_METRICS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+
+enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
+
+/* One time series; label is a ready "name=\"value\"" list or NULL (constant strings). */
+struct metric {
+    enum metric_kind kind;
+    const char *name;
+    const char *help;
+    const char *label;
+    /* private */
+    _Atomic int64_t value; /* counters: count; gauges: value * 1000 */
+    struct metric_histogram *histogram;
+    struct metric *next;
+};
+
+/* Registers (histograms: fixed buckets 100 us .. 60 s, values in microseconds, shown in seconds). Call before threads
+ * start. */
+void metric_register(struct metric *m);
+void metric_register_all(struct metric *const *list, size_t n);
+
+void metric_add(struct metric *m, int64_t n); /* counter */
+void metric_set(struct metric *m, double v);  /* gauge */
+void metric_observe_us(struct metric *m, int64_t us);
+int64_t metric_count(const struct metric *m); /* counter value, or observations of a histogram */
+/* Quantile of a histogram by linear interpolation, in microseconds; 0 when empty. */
+double metric_quantile_us(const struct metric *m, double q);
+
+/* All registered metrics, and process_cpu_seconds_total, process_resident_memory_bytes, process_start_time_seconds,
+ * relata_build_info. */
+void metrics_render(struct buf *out);
+/* Table of all metrics in Markdown. */
+void metrics_reference(struct buf *out);
+
+#endif

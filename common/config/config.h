@@ -1,0 +1,110 @@
+/*
+ * config.h - configuration from one table per program.
+ *
+ * Sources, weakest first: the table's defaults, the INI file of --config
+ * (libinih), the environment RELATA_SECTION_KEY, --set section.key=value. Unknown
+ * sections and keys are errors that suggest the nearest known name, naming
+ * file and line. Each program also gets --config FILE, --set, --check-config,
+ * --print-config (secrets shown as "***"), --help and --version for free.
+ * A key of type CFG_SECRET may be given as <key>_file, a path whose first line is the value.
+ *
+ * Environment: variables starting with RELATA_ that name no key of the table
+ * are ignored (other programs' settings may share the environment), unless
+ * their section is one of the table's: then they are unknown keys.
+ *
+ * Traps of libinih that are handled here: lines over 200 bytes, values with
+ * " ;", section names at 49 bytes: each is an error, never a silent cut.
+ */
+#ifndef RELATA_CONFIG_CONFIG_H
+#define RELATA_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/status.h"
+
+enum cfg_type {
+    CFG_STRING,   /* char *, owned by the config; "" is allowed */
+    CFG_SECRET,   /* the same, never printed */
+    CFG_INT,      /* int64_t, within [min, max] */
+    CFG_BOOL,     /* bool: true/false/yes/no/on/off/1/0 */
+    CFG_DURATION, /* int64_t milliseconds: "250ms", "5s", "2min", "1h", "7d" */
+    CFG_SIZE,     /* int64_t bytes: "64KiB", "8MiB", "1GiB", plain = bytes */
+    CFG_ENUM,     /* int: index into `choices` */
+    CFG_MAP,      /* struct cfg_map: the whole section is free keys passed through (librdkafka properties); key "*" */
+};
+
+struct cfg_map_item {
+    char *key;
+    char *value;
+};
+
+struct cfg_map {
+    struct cfg_map_item *items;
+    size_t len;
+};
+
+struct cfg_key {
+    const char *section;
+    const char *key;
+    enum cfg_type type;
+    size_t offset;       /* offsetof() into the program's own settings struct */
+    const char *preset;  /* default, as text; NULL = required */
+    int64_t min, max;    /* CFG_INT, CFG_DURATION (ms), CFG_SIZE; both 0 = unbounded */
+    const char *choices; /* CFG_ENUM: "wal|poll" */
+    const char *unit;    /* for help; may be NULL */
+    bool reloadable;
+    const char *help; /* one sentence, lower case, no full stop */
+};
+
+struct cfg_program {
+    const char *name;           /* "outbox-relay" */
+    const char *summary;        /* one sentence for --help */
+    const struct cfg_key *keys; /* ended by section == NULL */
+    const char *details;        /* further text for --help (exit codes, examples); may be NULL */
+    /* Checks that span keys; NULL if none. Names the keys in err. */
+    enum status (*validate)(const void *settings, struct err *err);
+};
+
+enum cfg_action {
+    CFG_RUN,  /* settings are filled: go on */
+    CFG_EXIT, /* --help, --version, --check-config or --print-config was served on stdout: exit 0 */
+};
+
+/*
+ * Parse the command line and all sources into `settings` (a zeroed struct of
+ * the program). ST_OK with *action, or ST_CONFIG with a one-line reason (main
+ * prints it and exits EXIT_USAGE). Strings belong to `settings`; config_release() frees them.
+ */
+enum status config_load(const struct cfg_program *prog, int argc, char **argv, void *settings, enum cfg_action *action,
+                        struct err *err) MUST_CHECK;
+void config_release(const struct cfg_program *prog, void *settings);
+
+/* The table as a Markdown reference page; docs/reference/ is made of these. */
+void config_reference(const struct cfg_program *prog, struct buf *out);
+
+/* Keys that several programs share: each expands to table rows of the section, given the settings struct type and
+ * a member of the shared struct's type. */
+struct cfg_log {
+    int level, format;
+};
+#define CFG_LOG_KEYS(T, m)                                                                                             \
+    {"log",                                                                                                            \
+     "level",                                                                                                          \
+     CFG_ENUM,                                                                                                         \
+     offsetof(T, m.level),                                                                                             \
+     "info",                                                                                                           \
+     0,                                                                                                                \
+     0,                                                                                                                \
+     "debug|info|warn|error",                                                                                          \
+     NULL,                                                                                                             \
+     true,                                                                                                             \
+     "least severe level that is written"},                                                                            \
+    {                                                                                                                  \
+        "log", "format", CFG_ENUM, offsetof(T, m.format), "logfmt", 0, 0, "logfmt|json", NULL, false,                  \
+            "form of a log line"                                                                                       \
+    }
+
+#endif

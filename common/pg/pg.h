@@ -1,0 +1,127 @@
+/*
+ * pg.h - Postgres connections with deadlines. Only this room includes libpq.
+ *
+ * A `struct pg` is one connection, used by one thread at a time. Every call
+ * that waits takes a deadline and watches the stop flag's descriptor if the
+ * connection was opened with one. When a deadline passes, the query is
+ * cancelled at the server, and its results are read to their end, so that
+ * the connection stays usable; when even that takes longer than a second, the
+ * connection is closed and pg_alive() turns false. Parameters are always
+ * parameters, never text. Errors carry the SQLSTATE in err.code and the server's
+ * message, DETAIL and HINT in err.text; passwords never appear.
+ *
+ * Statuses of all calls that talk to the server:
+ *   ST_OK
+ *   ST_RETRY     40001, 40P01, 53xxx, 55P03, 57P03, cannot connect: nothing happened
+ *   ST_UNKNOWN   connection lost after the statement was sent (outside a transaction it may have been committed)
+ *   ST_DEADLINE  cancelled at the deadline: rolled back, unless it was a COMMIT (then ST_UNKNOWN)
+ *   ST_DENIED    28xxx, 42501
+ *   ST_MISSING   3D000, 3F000, 42P01, 42704, 42883: not migrated, or no such slot
+ *   ST_INVALID   every other error of the statement
+ *   ST_STOPPED   the stop flag was raised while waiting for a connection; running statements are finished within their
+ * deadline
+ */
+#ifndef RELATA_PG_PG_H
+#define RELATA_PG_PG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/base/status.h"
+
+struct pg;
+struct pg_result;
+
+struct pg_config {
+    const char *dsn;              /* libpq conninfo or URI; the PG* environment and .pgpass apply */
+    const char *application_name; /* shown in pg_stat_activity */
+    bool replication;             /* a walsender connection (replication=database) */
+    bool watch_stop;              /* connecting, pg_wait and pg_reopen end early with ST_STOPPED */
+};
+
+/* Connect by `deadline`. The connection has client_encoding UTF8, standard_conforming_strings,
+ * TimeZone UTC, DateStyle ISO and search_path pg_catalog (name relata.x in full). *out is NULL on failure. */
+enum status pg_open(struct pg **out, const struct pg_config *cfg, mono_us deadline, struct err *err) MUST_CHECK;
+/* Connect again after a loss, waiting with jittered back-off (100 ms .. 5 s) between tries, until `deadline`.
+ * Session state (prepared statements, LISTEN, advisory locks) is gone; prepared statements are made anew by themselves.
+ */
+enum status pg_reopen(struct pg *pg, mono_us deadline, struct err *err) MUST_CHECK;
+void pg_close(struct pg *pg); /* accepts NULL */
+bool pg_alive(const struct pg *pg);
+int pg_socket(const struct pg *pg);
+int pg_backend_pid(const struct pg *pg);
+int pg_server_version(const struct pg *pg); /* 150018 */
+/* Counts successful connects: a change means that session state is gone. */
+unsigned pg_generation(const struct pg *pg);
+
+/* Text parameters; NULL data is SQL NULL. */
+struct pg_param {
+    const char *data;
+    size_t len; /* 0 with data: strlen is used */
+};
+
+/*
+ * One statement with parameters ($1..). `name` is NULL, or a constant that
+ * names it for this connection: then it is prepared on first use and reused.
+ * *out may be NULL if no rows are wanted; otherwise free with pg_result_free().
+ */
+enum status pg_query(struct pg *pg, const char *name, const char *sql, const struct pg_param *params, int nparams,
+                     mono_us deadline, struct pg_result **out, struct err *err) MUST_CHECK;
+/* Several statements without parameters, in one simple query (migrations, BEGIN, LISTEN). */
+enum status pg_exec(struct pg *pg, const char *sql, mono_us deadline, struct err *err) MUST_CHECK;
+
+void pg_result_free(struct pg_result *r); /* accepts NULL */
+int pg_rows(const struct pg_result *r);
+/* Rows affected by INSERT, UPDATE, DELETE. */
+int64_t pg_affected(const struct pg_result *r);
+bool pg_is_null(const struct pg_result *r, int row, int col);
+/* NUL-terminated, "" for NULL; valid until the result is freed. */
+const char *pg_text(const struct pg_result *r, int row, int col);
+size_t pg_len(const struct pg_result *r, int row, int col);
+int64_t pg_int(const struct pg_result *r, int row, int col); /* 0 for NULL */
+double pg_double(const struct pg_result *r, int row, int col);
+bool pg_bool(const struct pg_result *r, int row, int col);
+
+/* Build a text-format array literal for a text[] or bigint[] parameter: start, add.., end. */
+void pg_array_begin(struct buf *b);
+void pg_array_add(struct buf *b, const char *s); /* NULL adds SQL NULL */
+void pg_array_add_int(struct buf *b, int64_t v);
+void pg_array_end(struct buf *b);
+
+/* Parameters from what callers have. */
+struct pg_param pg_p_text(const char *s);
+struct pg_param pg_p_buf(const struct buf *b);
+/* `scratch` must hold 24 bytes and outlive the call. */
+struct pg_param pg_p_int(int64_t v, char *scratch);
+
+/* COPY (query) TO STDOUT, text format: `row` is called for each line without its newline; a status other than
+ * ST_OK from it ends the copy with that status. The deadline is for each wait, not for the whole. */
+enum status pg_copy_out(struct pg *pg, const char *sql, int64_t idle_ms,
+                        enum status (*row)(void *arg, const char *line, size_t len, struct err *err), void *arg,
+                        struct err *err) MUST_CHECK;
+/* Split one text-format COPY line in place into at most `max` fields; \N gives NULL. Returns the number of fields. */
+int pg_copy_split(char *line, size_t len, char **fields, int max);
+/* COPY .. FROM STDIN: begin, put lines (text format, complete rows), end. */
+enum status pg_copy_in_begin(struct pg *pg, const char *sql, mono_us deadline, struct err *err) MUST_CHECK;
+enum status pg_copy_in_put(struct pg *pg, const char *data, size_t len, mono_us deadline, struct err *err) MUST_CHECK;
+enum status pg_copy_in_end(struct pg *pg, mono_us deadline, struct err *err) MUST_CHECK;
+void pg_copy_escape(struct buf *b, const char *s); /* one field, NULL gives \N */
+
+/* Wait for a NOTIFY on any channel this session listens to. ST_OK with *channel (static for the connection; may be
+ * NULL when `extra_fd` >= 0 became readable instead), ST_DEADLINE, ST_STOPPED, or a lost connection as ST_RETRY. */
+enum status pg_wait_notify(struct pg *pg, int extra_fd, mono_us deadline, const char **channel,
+                           struct err *err) MUST_CHECK;
+
+/* A walsender stream (after START_REPLICATION). Non-blocking: ST_OK with one CopyData message (*data is freed by
+ * pg_stream_free), ST_NOT_FOUND when none is there yet (poll pg_socket), or the error that ended it. */
+enum status pg_stream_start(struct pg *pg, const char *command, mono_us deadline, struct err *err) MUST_CHECK;
+enum status pg_stream_get(struct pg *pg, char **data, size_t *len, struct err *err) MUST_CHECK;
+enum status pg_stream_put(struct pg *pg, const char *data, size_t len, mono_us deadline, struct err *err) MUST_CHECK;
+void pg_stream_free(char *data);
+
+/* The DSN with its password (and any sslpassword) replaced by "***", for logs. Clears `out` first. */
+void pg_dsn_redact(const char *dsn, struct buf *out);
+
+#endif

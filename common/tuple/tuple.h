@@ -1,0 +1,52 @@
+/*
+ * tuple.h - a relationship tuple's key, and the store's grammar for it.
+ *
+ * The grammar is OpenFGA's (v1.22.1), as its server enforces it on Write:
+ * object `type:id`, relation, and subject `type:id`, `type:id#relation` or
+ * `type:*`; lengths in code points for object (256), relation (50) and type
+ * (254), in bytes for subject (512). Control characters, NUL, white space and
+ * invalid UTF-8 are refused. The same rules stand in SQL (migrations/,
+ * relata.check_tuple); tests hold this file, the SQL and a real OpenFGA equal.
+ */
+#ifndef RELATA_TUPLE_TUPLE_H
+#define RELATA_TUPLE_TUPLE_H
+
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/status.h"
+
+#define TUPLE_OBJECT_MAX_CHARS 256
+#define TUPLE_RELATION_MAX_CHARS 50
+#define TUPLE_SUBJECT_MAX_BYTES 512
+#define TUPLE_TYPE_MAX_CHARS 254
+
+/* The key within one store. NUL-terminated strings; valid ones hold no NUL. */
+struct tuple_key {
+    const char *object;
+    const char *relation;
+    const char *subject;
+};
+
+/* Byte order of (object, relation, subject): the order in which batches are sorted and ledger rows are locked (COLLATE
+ * "C"). */
+int tuple_key_cmp(const struct tuple_key *a, const struct tuple_key *b);
+/* 64-bit hash of all three parts, unambiguously separated; stable across machines and versions. */
+uint64_t tuple_key_hash(const struct tuple_key *k);
+/* 64-bit hash of the object alone (the lane). */
+uint64_t tuple_object_hash(const char *object);
+
+/* ST_OK or ST_INVALID with the part and the reason. Lengths are given so that an embedded NUL is seen. */
+enum status tuple_check(struct bytes object, struct bytes relation, struct bytes subject, struct err *err) MUST_CHECK;
+
+/* One heap block with all three strings; free() it. NULL = no memory. */
+struct tuple_key *tuple_key_dup(const struct tuple_key *k) MUST_CHECK;
+
+/* "object#relation@subject", for people. Parsing is exact: the '#' after the object's id and the first '@' after it. */
+void tuple_key_format(const struct tuple_key *k, struct buf *out);
+enum status tuple_key_parse(const char *text, struct tuple_key **out, struct err *err) MUST_CHECK;
+
+/* The type part of an object or subject: bytes up to the first ':'. */
+struct bytes tuple_type(const char *object);
+
+#endif
