@@ -7,6 +7,10 @@
 #include <string.h>
 #include <time.h>
 
+/* Some compilers make these macros when fortified; a macro cannot be poisoned. */
+#undef sprintf
+#undef vsprintf
+
 #pragma GCC poison strcpy strcat strncpy strncat sprintf vsprintf gets strtok
 #pragma GCC poison gmtime localtime ctime asctime atoi atol atoll
 

@@ -1,6 +1,6 @@
 /*
  * clock.h - time. Deadlines are monotonic, wall time is for people and records only.
- * All functions are thread-safe and never block, but for clock_sleep_until.
+ * All functions are thread-safe and never block. Sleeping is in stop.h, so that every sleep can be ended.
  */
 #ifndef RELATA_BASE_CLOCK_H
 #define RELATA_BASE_CLOCK_H

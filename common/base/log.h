@@ -6,9 +6,10 @@
  *
  * Messages are lower case and constant; what varies goes into key/value
  * pairs, all `const char *`, ended by NULL. Values are escaped (a newline or
- * control byte never leaves raw) and cut at 2,048 bytes. Secrets never come
- * here: callers pass DSNs through pg_dsn_redact(). Thread-safe; a line is one
- * write(2). Lines below the level cost one comparison.
+ * control byte never leaves raw; invalid UTF-8 becomes U+FFFD) and cut at 2,048
+ * bytes, "..." telling so. Secrets never come here: callers pass DSNs through
+ * pg_dsn_redact(). Thread-safe; a line is one write(2). Lines below the level
+ * cost one comparison.
  */
 #ifndef RELATA_BASE_LOG_H
 #define RELATA_BASE_LOG_H
