@@ -12,14 +12,19 @@
  *
  * Statuses of all calls that talk to the server:
  *   ST_OK
- *   ST_RETRY     40001, 40P01, 53xxx, 55P03, 57P03, cannot connect: nothing happened
- *   ST_UNKNOWN   connection lost after the statement was sent (outside a transaction it may have been committed)
- *   ST_DEADLINE  cancelled at the deadline: rolled back, unless it was a COMMIT (then ST_UNKNOWN)
+ *   ST_RETRY     nothing happened: cannot connect, connection found dead before sending, or lost inside a transaction
+ *                that was not being committed; 40xxx, 53xxx, 55P03, 55006, 57P03, 25006 (standby), 58000, 58030;
+ *                57014 that was not our own cancel (statement_timeout)
+ *   ST_UNKNOWN   connection lost (or 57P01, 57P02) after a COMMIT, or a statement outside a transaction, was sent:
+ *                it may have been committed; also a commit whose wait for a standby was given up at the deadline
+ *   ST_DEADLINE  cancelled at the deadline: rolled back, unless it was a COMMIT (then ST_UNKNOWN); or nothing was sent
  *   ST_DENIED    28xxx, 42501
- *   ST_MISSING   3D000, 3F000, 42P01, 42704, 42883: not migrated, or no such slot
+ *   ST_MISSING   3D000, 3F000, 42P01, 42703, 42704, 42883, 58P01: no such database, not migrated, or no such slot
+ *   ST_CONFIG    the DSN cannot be parsed
  *   ST_INVALID   every other error of the statement
+ *   ST_FATAL     XXxxx, or a call that does not fit the connection's state
  *   ST_STOPPED   the stop flag was raised while waiting for a connection; running statements are finished within their
- * deadline
+ *                deadline
  */
 #ifndef RELATA_PG_PG_H
 #define RELATA_PG_PG_H
@@ -56,20 +61,23 @@ int pg_server_version(const struct pg *pg); /* 150018 */
 /* Counts successful connects: a change means that session state is gone. */
 unsigned pg_generation(const struct pg *pg);
 
-/* Text parameters; NULL data is SQL NULL. */
+/* Text parameters; NULL data is SQL NULL. Postgres text holds no NUL byte: one within `len` is ST_INVALID. */
 struct pg_param {
     const char *data;
-    size_t len; /* 0 with data: strlen is used */
+    size_t len; /* 0 with data: strlen is used; otherwise data need not be NUL-terminated */
 };
 
 /*
  * One statement with parameters ($1..). `name` is NULL, or a constant that
- * names it for this connection: then it is prepared on first use and reused.
- * *out may be NULL if no rows are wanted; otherwise free with pg_result_free().
+ * names it for this connection: then it is prepared on first use and reused
+ * (one name, one text). A prepared statement that a pooler or a migration took
+ * away is made anew; inside a transaction that is ST_RETRY for the transaction.
+ * `out` may be NULL if no rows are wanted; otherwise free with pg_result_free().
+ * The whole result is held in memory: large ones belong in pg_copy_out().
  */
 enum status pg_query(struct pg *pg, const char *name, const char *sql, const struct pg_param *params, int nparams,
                      mono_us deadline, struct pg_result **out, struct err *err) MUST_CHECK;
-/* Several statements without parameters, in one simple query (migrations, BEGIN, LISTEN). */
+/* Several statements without parameters, in one simple query (migrations, BEGIN, LISTEN). Always constant text. */
 enum status pg_exec(struct pg *pg, const char *sql, mono_us deadline, struct err *err) MUST_CHECK;
 
 void pg_result_free(struct pg_result *r); /* accepts NULL */
@@ -84,29 +92,33 @@ int64_t pg_int(const struct pg_result *r, int row, int col); /* 0 for NULL */
 double pg_double(const struct pg_result *r, int row, int col);
 bool pg_bool(const struct pg_result *r, int row, int col);
 
-/* Build a text-format array literal for a text[] or bigint[] parameter: start, add.., end. */
+/* Build a text-format array literal for a text[] or bigint[] parameter: begin (clears the buffer), add.., end. */
 void pg_array_begin(struct buf *b);
 void pg_array_add(struct buf *b, const char *s); /* NULL adds SQL NULL */
 void pg_array_add_int(struct buf *b, int64_t v);
 void pg_array_end(struct buf *b);
 
-/* Parameters from what callers have. */
+/* Parameters from what callers have. A buffer that failed makes the statement fail with ST_TOO_BIG, unsent. */
 struct pg_param pg_p_text(const char *s);
 struct pg_param pg_p_buf(const struct buf *b);
 /* `scratch` must hold 24 bytes and outlive the call. */
 struct pg_param pg_p_int(int64_t v, char *scratch);
 
-/* COPY (query) TO STDOUT, text format: `row` is called for each line without its newline; a status other than
- * ST_OK from it ends the copy with that status. The deadline is for each wait, not for the whole. */
+/* COPY (query) TO STDOUT, text format: `row` is called for each line without its newline, NUL-terminated, which it may
+ * change in place (pg_copy_split); a status other than ST_OK from it cancels the copy and is returned. The deadline is
+ * for each wait, not for the whole. `row` must not use the connection. */
 enum status pg_copy_out(struct pg *pg, const char *sql, int64_t idle_ms,
-                        enum status (*row)(void *arg, const char *line, size_t len, struct err *err), void *arg,
+                        enum status (*row)(void *arg, char *line, size_t len, struct err *err), void *arg,
                         struct err *err) MUST_CHECK;
-/* Split one text-format COPY line in place into at most `max` fields; \N gives NULL. Returns the number of fields. */
+/* Split one text-format COPY line in place (line[len] is overwritten with NUL) into fields; \N gives NULL. Returns the
+ * number of fields in the line, of which the first `max` are stored. */
 int pg_copy_split(char *line, size_t len, char **fields, int max);
-/* COPY .. FROM STDIN: begin, put lines (text format, complete rows), end. */
+/* COPY .. FROM STDIN: begin, put lines (text format, complete rows), end; or abort, which makes the server forget all
+ * rows. Memory is flat: put waits until the server has taken what was put. After an error the copy is over. */
 enum status pg_copy_in_begin(struct pg *pg, const char *sql, mono_us deadline, struct err *err) MUST_CHECK;
 enum status pg_copy_in_put(struct pg *pg, const char *data, size_t len, mono_us deadline, struct err *err) MUST_CHECK;
 enum status pg_copy_in_end(struct pg *pg, mono_us deadline, struct err *err) MUST_CHECK;
+void pg_copy_in_abort(struct pg *pg, const char *reason);
 void pg_copy_escape(struct buf *b, const char *s); /* one field, NULL gives \N */
 
 /* Wait for a NOTIFY on any channel this session listens to. ST_OK with *channel (static for the connection; may be
@@ -121,7 +133,7 @@ enum status pg_stream_get(struct pg *pg, char **data, size_t *len, struct err *e
 enum status pg_stream_put(struct pg *pg, const char *data, size_t len, mono_us deadline, struct err *err) MUST_CHECK;
 void pg_stream_free(char *data);
 
-/* The DSN with its password (and any sslpassword) replaced by "***", for logs. Clears `out` first. */
+/* The DSN in keyword form with its password (and any sslpassword) replaced by "***", for logs. Clears `out` first. */
 void pg_dsn_redact(const char *dsn, struct buf *out);
 
 #endif

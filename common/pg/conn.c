@@ -1,0 +1,187 @@
+/* conn.c - making, losing and making again a connection. */
+#include <poll.h>
+#include <stdlib.h>
+
+#include "common/base/log.h"
+#include "common/base/stop.h"
+#include "common/pg/dsn.h"
+#include "common/pg/internal.h"
+
+#define REOPEN_BASE_MS 100
+#define REOPEN_CAP_MS 5000
+
+/*
+ * Defaults that the DSN may override. A peer that vanished without a word (power, a firewall that forgot) is found
+ * out within about half a minute, instead of two hours.
+ */
+static const char *const preset_keys[] = {"keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count",
+                                          "tcp_user_timeout"};
+static const char *const preset_values[] = {"1", "15", "5", "3", "30000"};
+#define NPRESETS (sizeof preset_keys / sizeof *preset_keys)
+
+static const char session_sql[] = "SET standard_conforming_strings TO on; SET TimeZone TO 'UTC'; SET DateStyle TO "
+                                  "'ISO, MDY'; SET search_path TO pg_catalog";
+
+static void on_notice(void *arg, const PGresult *res)
+{
+    struct pg *pg = arg;
+    const char *severity = PQresultErrorField(res, PG_DIAG_SEVERITY_NONLOCALIZED);
+    const char *code = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+    if (severity && strcmp(severity, "WARNING") == 0)
+        pg->warned = true;
+    log_debug("postgres notice", "severity", severity ? severity : "", "code", code ? code : "", "text",
+              text ? text : "", NULL);
+}
+
+/* PQconnectStart, for which name resolution is the one thing that libpq does without a bound. */
+static PGconn *connect_start(const struct pg *pg)
+{
+    const char *keys[NPRESETS + 6];
+    const char *values[NPRESETS + 6];
+    size_t n = 0;
+    for (; n < NPRESETS; n++) {
+        keys[n] = preset_keys[n];
+        values[n] = preset_values[n];
+    }
+    keys[n] = "fallback_application_name";
+    values[n++] = pg->application_name;
+    keys[n] = "dbname"; /* expanded; what comes after it wins over it */
+    values[n++] = pg->dsn;
+    keys[n] = "client_encoding";
+    values[n++] = "UTF8";
+    if (pg->replication) {
+        keys[n] = "replication";
+        values[n++] = "database";
+    }
+    keys[n] = values[n] = NULL;
+    return PQconnectStartParams(keys, values, 1);
+}
+
+static enum status connect_poll(const struct pg *pg, PGconn *conn, mono_us deadline, struct err *err)
+{
+    /* Verbose, because a refused connection tells its SQLSTATE in no other way. */
+    PQsetErrorVerbosity(conn, PQERRORS_VERBOSE);
+    PostgresPollingStatusType state = PGRES_POLLING_WRITING;
+    while (PQstatus(conn) != CONNECTION_BAD) {
+        enum status st =
+            pg_wait_socket(PQsocket(conn), state == PGRES_POLLING_READING ? POLLIN : POLLOUT, pg->watch_stop, deadline);
+        if (st == ST_STOPPED)
+            return err_set(err, st, "", "stopped while connecting to Postgres");
+        if (st != ST_OK)
+            return err_set(err, ST_RETRY, "", "cannot connect to Postgres at %s port %s: no answer in time",
+                           PQhost(conn), PQport(conn));
+        state = PQconnectPoll(conn);
+        if (state == PGRES_POLLING_OK)
+            return ST_OK;
+        if (state == PGRES_POLLING_FAILED)
+            break;
+    }
+    return pg_error_connect(conn, err);
+}
+
+/* One attempt. On failure pg->conn is NULL. */
+static enum status connect_once(struct pg *pg, mono_us deadline, struct err *err)
+{
+    pg_drop(pg);
+    if (pg->watch_stop && stop_requested())
+        return err_set(err, ST_STOPPED, "", "stopped before connecting to Postgres");
+    PGconn *conn = connect_start(pg);
+    enum status st =
+        conn && PQstatus(conn) != CONNECTION_BAD ? connect_poll(pg, conn, deadline, err) : pg_error_connect(conn, err);
+    if (st == ST_OK && PQsetnonblocking(conn, 1) != 0)
+        st = err_set(err, ST_RETRY, "", "cannot make the connection non-blocking: %s", PQerrorMessage(conn));
+    if (st != ST_OK) {
+        PQfinish(conn);
+        return st;
+    }
+    PQsetErrorVerbosity(conn, PQERRORS_DEFAULT);
+    PQsetNoticeReceiver(conn, on_notice, pg);
+    pg->conn = conn;
+    pg->generation++;
+    st = pg_exec(pg, session_sql, deadline, err);
+    if (st != ST_OK) {
+        pg_drop(pg);
+        if (st == ST_UNKNOWN || st == ST_DEADLINE) /* nothing was at stake */
+            st = ST_RETRY;
+        if (err)
+            err->status = st;
+    }
+    return st;
+}
+
+enum status pg_open(struct pg **out, const struct pg_config *cfg, mono_us deadline, struct err *err)
+{
+    *out = NULL;
+    struct pg *pg = calloc(1, sizeof *pg);
+    if (!pg)
+        return err_set(err, ST_NOMEM, "", "no memory for a Postgres connection");
+    pg->dsn = strdup(cfg->dsn ? cfg->dsn : "");
+    pg->application_name = strdup(cfg->application_name ? cfg->application_name : "relata");
+    pg->replication = cfg->replication;
+    pg->watch_stop = cfg->watch_stop;
+    enum status st = ST_OK;
+    if (!pg->dsn || !pg->application_name)
+        st = err_set(err, ST_NOMEM, "", "no memory for a Postgres connection");
+    /* A bare word would be taken for a database name, an empty DSN means the PG* environment. */
+    if (st == ST_OK && (strchr(pg->dsn, '=') || strstr(pg->dsn, "://")))
+        st = pg_dsn_check(pg->dsn, err);
+    if (st == ST_OK)
+        st = connect_once(pg, deadline, err);
+    if (st != ST_OK) {
+        pg_close(pg);
+        return st;
+    }
+    *out = pg;
+    return ST_OK;
+}
+
+enum status pg_reopen(struct pg *pg, mono_us deadline, struct err *err)
+{
+    for (unsigned attempt = 0;; attempt++) {
+        enum status st = connect_once(pg, deadline, err);
+        if (st != ST_RETRY || clock_mono_us() >= deadline)
+            return st;
+        mono_us until = deadline_min(deadline_in_ms(backoff_ms(attempt, REOPEN_BASE_MS, REOPEN_CAP_MS)), deadline);
+        if (pg->watch_stop && stop_sleep_until(until) == ST_STOPPED)
+            return err_set(err, ST_STOPPED, "", "stopped while connecting to Postgres");
+        while (!pg->watch_stop && clock_mono_us() < until)
+            (void)poll(NULL, 0, deadline_poll_ms(until));
+    }
+}
+
+void pg_close(struct pg *pg)
+{
+    if (!pg)
+        return;
+    pg_drop(pg);
+    free(pg->prepared);
+    free(pg->dsn);
+    free(pg->application_name);
+    free(pg);
+}
+
+bool pg_alive(const struct pg *pg)
+{
+    return pg->conn && PQstatus(pg->conn) == CONNECTION_OK;
+}
+
+int pg_socket(const struct pg *pg)
+{
+    return pg->conn ? PQsocket(pg->conn) : -1;
+}
+
+int pg_backend_pid(const struct pg *pg)
+{
+    return pg->conn ? PQbackendPID(pg->conn) : 0;
+}
+
+int pg_server_version(const struct pg *pg)
+{
+    return pg->conn ? PQserverVersion(pg->conn) : 0;
+}
+
+unsigned pg_generation(const struct pg *pg)
+{
+    return pg->generation;
+}
