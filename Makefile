@@ -55,8 +55,13 @@ help:
 build: $(PROGRAMS:%=$(BIN)/%) $(DEMO_BIN)
 	$(Q)mkdir -p build/bin && for p in $(PROGRAMS); do ln -sf ../../$(BIN)/$$p build/bin/$$p; done
 
+# What a target needs besides: see scripts/install-deps --help.
+DEPS := base
+demo up: DEPS := base openfga $(if $(filter kafka,$(BROKER)),kafka)
+test soak bench: DEPS := all
+lint fuzz: DEPS := base test lint
 deps:
-	$(Q)scripts/install-deps
+	$(Q)scripts/install-deps $(DEPS)
 
 tests-build: build $(UNIT_TESTS) $(INTEGRATION_TESTS)
 
