@@ -6,14 +6,21 @@
  * sections and keys are errors that suggest the nearest known name, naming
  * file and line. Each program also gets --config FILE, --set, --check-config,
  * --print-config (secrets shown as "***"), --help and --version for free.
- * A key of type CFG_SECRET may be given as <key>_file, a path whose first line is the value.
+ * A key of type CFG_SECRET may also be given as <key>_file, a path whose first
+ * line is the value (also RELATA_SECTION_KEY_FILE and --set section.key_file=path).
+ * Give the type CFG_SECRET to all that may hold a password: DSNs too.
  *
- * Environment: variables starting with RELATA_ that name no key of the table
- * are ignored (other programs' settings may share the environment), unless
- * their section is one of the table's: then they are unknown keys.
+ * Environment: RELATA_SECTION_KEY in upper case, '-' and '.' as '_'. Variables
+ * starting with RELATA_ that name no key of the table are ignored (other
+ * programs' settings may share the environment), unless their section is one
+ * of the table's: then they are unknown keys. The names that `make up` writes to build/run/env
+ * are always ignored where they are no keys: RELATA_PG_DSN, RELATA_STORE_URL, RELATA_STORE_ID,
+ * RELATA_MODEL_ID, RELATA_NATS_URL, RELATA_KAFKA_BROKERS, RELATA_<PROGRAM>_URL.
  *
- * Traps of libinih that are handled here: lines over 200 bytes, values with
- * " ;", section names at 49 bytes: each is an error, never a silent cut.
+ * The file: [section] lines, `key = value` lines, comments in lines of their own (';' or '#'). What libinih would cut,
+ * join or skip without a word is an error here that names file and line: lines over 4,096 bytes, values with
+ * " ;", section names over 48 bytes, text after a section's "]", keys given twice, values in quotes, a byte order mark,
+ * NUL and control bytes.
  */
 #ifndef RELATA_CONFIG_CONFIG_H
 #define RELATA_CONFIG_CONFIG_H
@@ -55,8 +62,8 @@ struct cfg_key {
     int64_t min, max;    /* CFG_INT, CFG_DURATION (ms), CFG_SIZE; both 0 = unbounded */
     const char *choices; /* CFG_ENUM: "wal|poll" */
     const char *unit;    /* for help; may be NULL */
-    bool reloadable;
-    const char *help; /* one sentence, lower case, no full stop */
+    bool reloadable;     /* whether a running program could take a new value */
+    const char *help;    /* one sentence, lower case, no full stop */
 };
 
 struct cfg_program {
@@ -66,6 +73,12 @@ struct cfg_program {
     const char *details;        /* further text for --help (exit codes, examples); may be NULL */
     /* Checks that span keys; NULL if none. Names the keys in err. */
     enum status (*validate)(const void *settings, struct err *err);
+    /* Whether arguments may follow the options (config_load_args); `usage` is how --help shows them. */
+    bool takes_args;
+    const char *usage; /* "COMMAND [ARGUMENT]..." */
+    /* For --help=metrics: the Markdown of the program's metrics (metrics_reference, after registering them before
+     * config_load); may be NULL. */
+    void (*metrics)(struct buf *out);
 };
 
 enum cfg_action {
@@ -76,13 +89,30 @@ enum cfg_action {
 /*
  * Parse the command line and all sources into `settings` (a zeroed struct of
  * the program). ST_OK with *action, or ST_CONFIG with a one-line reason (main
- * prints it and exits EXIT_USAGE). Strings belong to `settings`; config_release() frees them.
+ * prints it and exits EXIT_USAGE), or ST_NOMEM. Strings belong to `settings`; config_release() frees them.
+ * After CFG_EXIT or an error `settings` holds nothing to free (releasing it is harmless). Not thread-safe: for main,
+ * before threads start. Blocks only on reading files.
  */
 enum status config_load(const struct cfg_program *prog, int argc, char **argv, void *settings, enum cfg_action *action,
                         struct err *err) MUST_CHECK;
+
+/*
+ * The same for a program with subcommands (prog->takes_args): *args gets what follows the options, from the first
+ * non-option on, or all that follows "--". --config and --set are taken from after the subcommand too; every other
+ * option there is left to the subcommand. args->argv points into `argv`, which is reordered; nothing to free. It is
+ * ended by NULL.
+ */
+struct cfg_args {
+    int argc;
+    char **argv;
+};
+enum status config_load_args(const struct cfg_program *prog, int argc, char **argv, void *settings,
+                             struct cfg_args *args, enum cfg_action *action, struct err *err) MUST_CHECK;
+
+/* Frees the strings and maps, and clears their members. Accepts a zeroed struct. */
 void config_release(const struct cfg_program *prog, void *settings);
 
-/* The table as a Markdown reference page; docs/reference/ is made of these. */
+/* The table as a Markdown reference (--help=markdown); docs/reference/configuration.md is made of these. */
 void config_reference(const struct cfg_program *prog, struct buf *out);
 
 /* Keys that several programs share: each expands to table rows of the section, given the settings struct type and
