@@ -40,7 +40,7 @@ HARNESS_OBJ := $(HARNESS_SRC:%.c=$(BUILD)/obj/%.o)
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/*_test.c))
 INTEGRATION_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/*_test.c))
 BENCH_BIN := $(patsubst bench/%.c,$(BIN)/bench-%,$(wildcard bench/*.c))
-DEMO_BIN  := $(patsubst demo/%.c,$(BIN)/demo-%,$(wildcard demo/*.c))
+DEMO_BIN  := $(patsubst demo/%/main.c,$(BIN)/demo-%,$(wildcard demo/*/main.c))
 
 .PHONY: all help deps build test soak demo up down bench lint format fuzz install clean
 .SECONDARY:
@@ -144,9 +144,12 @@ $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 $(BIN)/bench-%: $(BUILD)/obj/bench/%.o $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
-$(BIN)/demo-%: $(BUILD)/obj/demo/%.o $(BUILD)/libcommon.a
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
+define demo_rule
+$(BIN)/demo-$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard demo/$(1)/*.c)) $(BUILD)/libcommon.a
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$^ $$(PKG_LIBS)
+endef
+$(foreach p,$(DEMO_BIN:$(BIN)/demo-%=%),$(eval $(call demo_rule,$(p))))
 
 # A test may include the sources of a program's own files by listing them in TEST_SRC_<name>.
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libharness.a $(BUILD)/libcommon.a
