@@ -3,21 +3,29 @@
  * authz-store speaks the same API. Only this room speaks HTTP to a store.
  *
  * `struct store` is the configured peer (URL, credentials, TLS, token cache): thread-safe, shared. `struct store_conn`
- * is one keep-alive connection, used by one thread at a time; calls block until the answer, the deadline, or (for
- * waiting calls only) the stop flag. A call is sent once: retries belong to the caller, except that an expired OIDC
- * token is fetched anew once.
+ * is one keep-alive connection, used by one thread at a time; calls block until the answer, the caller's deadline or
+ * [store] request_timeout, whichever comes first; the stop flag ends them only if the connection heeds it
+ * (store_conn_heed_stop). A call is sent once: retries belong to the caller. Two exceptions, both harmless because
+ * every Write ignores duplicates: after a 401 an OIDC token is fetched anew once, and curl itself sends again when a
+ * kept-alive connection turns out to be dead before any answer byte.
  *
- * Statuses (by HTTP status and the code in the body, never by text):
+ * Statuses (by HTTP status and the code in the body, never by text; docs/openfga-notes.md has the table):
  *   ST_OK
- *   ST_RETRY     refused before it was handled: connect failed, 502/503 without a code, "cancelled"
- *   ST_THROTTLED 429, throttled_timeout_error (422), resource exhausted; err.retry_after_ms from Retry-After (seconds
- * or HTTP date; capped at 60 s), never from x-ratelimit-reset ST_CONFLICT  409: a race between first writers, or
- * another condition is stored (read_tuple tells) ST_UNKNOWN   sent without a usable answer: time-out, reset, 500, 504,
- * unreadable body ST_INVALID   this request's content is refused (400 validation_error, invalid_write_input, ...)
- *   ST_TOO_BIG   exceeded_entity_limit, request too large
+ *   ST_RETRY     certainly nothing was handled: no connection, or no token from an endpoint that is down
+ *   ST_THROTTLED 429, throttled_timeout_error, resource_exhausted; not handled. err.retry_after_ms from Retry-After
+ *                (seconds or HTTP date; capped at 60 s), never from x-ratelimit-reset
+ *   ST_CONFLICT  409: a race between first writers, or another condition is stored (store_read_tuple tells)
+ *   ST_UNKNOWN   sent without a usable answer: time-out, reset, any other 5xx (502 and 503 too: gateways also send them
+ *                after they passed a request on; retry_after_ms may be set), "cancelled", an unreadable body
+ *   ST_INVALID   this request's content is refused (400 validation_error, ...), or is not fit to be sent
+ *   ST_TOO_BIG   exceeded_entity_limit, or the request is larger than the store takes: send less at once
  *   ST_DENIED    401, 403, or the token endpoint refused us
- *   ST_MISSING   store_id_not_found, store not found, authorization_model_not_found,
- * latest_authorization_model_not_found ST_DEADLINE  nothing was sent before the deadline
+ *   ST_MISSING   store_id_not_found, authorization_model_not_found, latest_authorization_model_not_found, or no store
+ * id ST_CONFIG    what answers is no store API (redirect, 404 or 400 without the store's codes), its certificate is not
+ *                trusted, or an id has the wrong form
+ *   ST_DEADLINE  nothing was sent before the caller's deadline
+ *   ST_STOPPED   only if the connection heeds the stop flag; a Write may have taken effect
+ *   ST_FATAL     the caller broke this contract (unsorted batch, a key twice), or the store did (a token that repeats)
  */
 #ifndef RELATA_STORE_STORE_H
 #define RELATA_STORE_STORE_H
@@ -33,13 +41,15 @@
 
 /* The server's default maximum of writes and deletes together in one Write (max-tuples-per-write). */
 #define STORE_WRITE_MAX 100
+/* Tuples in one page of Read: the server's maximum. */
+#define STORE_READ_PAGE 100
 
 /* Section [store] of every program that talks to one. */
 struct cfg_store {
     char *url;   /* http://, https:// or unix:/path/to/socket */
     char *name;  /* the name in relata.store and in outbox rows */
     char *token; /* preshared key; "" = none */
-    char *oidc_token_url, *oidc_client_id, *oidc_client_secret, *oidc_audience, *oidc_scope;
+    char *oidc_token_url, *oidc_client_id, *oidc_client_secret, *oidc_audience, *oidc_scope, *oidc_ca_file;
     char *ca_file, *cert_file, *key_file;
     int64_t connect_timeout_ms;
     int64_t request_timeout_ms; /* for one call */
@@ -98,6 +108,17 @@ struct cfg_store {
          NULL,    false,           "OIDC audience"},                                                                   \
         {"store", "oidc_scope", CFG_STRING, offsetof(T, m.oidc_scope), "", 0, 0, NULL, NULL, false, "OIDC scope"},     \
         {"store",                                                                                                      \
+         "oidc_ca_file",                                                                                               \
+         CFG_STRING,                                                                                                   \
+         offsetof(T, m.oidc_ca_file),                                                                                  \
+         "",                                                                                                           \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         NULL,                                                                                                         \
+         NULL,                                                                                                         \
+         false,                                                                                                        \
+         "PEM file of the authorities that sign the token endpoint's certificate; empty = the system's"},              \
+        {"store",                                                                                                      \
          "ca_file",                                                                                                    \
          CFG_STRING,                                                                                                   \
          offsetof(T, m.ca_file),                                                                                       \
@@ -145,10 +166,14 @@ struct store_conn;
 enum status store_new(struct store **out, const struct cfg_store *cfg, struct err *err) MUST_CHECK;
 void store_free(struct store *s); /* accepts NULL; all its connections must be gone */
 
-/* `store_id` is copied; "" until it is known (store_find, store_create). */
+/* `store_id` is copied; "" until it is known (store_create). */
 enum status store_conn_new(struct store_conn **out, struct store *s, const char *store_id, struct err *err) MUST_CHECK;
 void store_conn_free(struct store_conn *c); /* accepts NULL */
+/* ST_CONFIG if it is not "" and cannot be a store id. */
 enum status store_conn_use(struct store_conn *c, const char *store_id, struct err *err) MUST_CHECK;
+/* Whether calls on this connection end with ST_STOPPED when the stop flag is raised (default: no, so that a Write in
+ * flight learns its outcome). */
+void store_conn_heed_stop(struct store_conn *c, bool heed);
 
 struct store_tuple {
     struct tuple_key key;
