@@ -124,7 +124,7 @@ enum status pg_open(struct pg **out, const struct pg_config *cfg, mono_us deadli
     if (!pg->dsn || !pg->application_name)
         st = err_set(err, ST_NOMEM, "", "no memory for a Postgres connection");
     /* A bare word would be taken for a database name, an empty DSN means the PG* environment. */
-    if (st == ST_OK && (strchr(pg->dsn, '=') || strstr(pg->dsn, "://")))
+    if (st == ST_OK && pg_dsn_is_conninfo(pg->dsn))
         st = pg_dsn_check(pg->dsn, err);
     if (st == ST_OK)
         st = connect_once(pg, deadline, err);

@@ -23,9 +23,19 @@ static void add_value(struct buf *out, const char *v)
     buf_addc(out, '\'');
 }
 
+bool pg_dsn_is_conninfo(const char *dsn)
+{
+    return strchr(dsn, '=') || strncmp(dsn, "postgresql://", 13) == 0 || strncmp(dsn, "postgres://", 11) == 0;
+}
+
 void pg_dsn_redact(const char *dsn, struct buf *out)
 {
     buf_clear(out);
+    if (dsn && *dsn && !pg_dsn_is_conninfo(dsn) && !strpbrk(dsn, "@:/")) { /* those: a URI with a slip in it */
+        buf_adds(out, "dbname=");
+        add_value(out, dsn);
+        return;
+    }
     PQconninfoOption *options = PQconninfoParse(dsn ? dsn : "", NULL);
     if (!options) {
         buf_adds(out, "(unreadable DSN)");
@@ -46,17 +56,20 @@ void pg_dsn_redact(const char *dsn, struct buf *out)
 }
 
 /* libpq quotes the piece that it could not read, which may be a part of a password. */
-static void add_without_quotes(struct buf *out, const char *text)
+static void add_without_quoted(struct buf *out, const char *text)
 {
-    bool inside = false;
-    for (; *text && *text != '\n'; text++) {
-        if (*text == '"') {
-            inside = !inside;
-            buf_adds(out, inside ? "\"***" : "\"");
-        } else if (!inside) {
-            buf_addc(out, *text);
-        }
+    for (const char *open; (open = strchr(text, '"')) != NULL;) {
+        const char *close = strchr(open + 1, '"');
+        buf_add(out, text, (size_t)(open - text));
+        if (!close || strncmp(open, "\"=\"", 3) != 0)
+            buf_adds(out, "\"***\"");
+        else
+            buf_adds(out, "\"=\"");
+        if (!close)
+            return;
+        text = close + 1;
     }
+    buf_adds(out, text);
 }
 
 enum status pg_dsn_check(const char *dsn, struct err *err)
@@ -73,7 +86,7 @@ enum status pg_dsn_check(const char *dsn, struct err *err)
     if (!why)
         buf_adds(&text, "no memory");
     else if (secret)
-        add_without_quotes(&text, why);
+        add_without_quoted(&text, why);
     else
         buf_adds(&text, why);
     err_set(err, ST_CONFIG, "", "bad Postgres DSN: %s", buf_str(&text));

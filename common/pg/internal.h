@@ -27,7 +27,8 @@ struct pg {
     char *application_name;
     bool replication;
     bool watch_stop;
-    bool warned; /* a WARNING arrived since the last statement was sent */
+    bool warned;    /* a WARNING arrived since the last statement was sent */
+    bool cancelled; /* we asked to cancel that statement */
     unsigned generation;
     struct pg_prepared *prepared;
     size_t nprepared;

@@ -181,7 +181,7 @@ static enum status send_and_finish(struct pg *pg, const char *server_name, const
 {
     struct pg_run run = pg_run_of(pg, sql, PGRES_EMPTY_QUERY);
     int sent;
-    pg->warned = false;
+    pg->warned = pg->cancelled = false;
     if (server_name)
         sent = PQsendQueryPrepared(pg->conn, server_name, nparams, v->list, NULL, NULL, 0);
     else if (pg->replication && nparams == 0) /* a walsender knows the simple protocol only */

@@ -33,7 +33,7 @@ enum status pg_run_ready(struct pg *pg, mono_us deadline, struct err *err)
         return pg_error_lost(pg, PG_STAKE_NONE, err);
     if (clock_mono_us() >= deadline)
         return err_set(err, ST_DEADLINE, "", "deadline passed before the statement was sent");
-    pg->warned = false;
+    pg->warned = pg->cancelled = false;
     return ST_OK;
 }
 
@@ -75,8 +75,8 @@ static enum status skip_copy(struct pg *pg, ExecStatusType kind, mono_us deadlin
 }
 
 /* Read results until the end, `until`, or the deadline (ST_DEADLINE, to be called again). */
-static enum status read_results(struct pg *pg, const struct pg_run *run, bool cancelled, mono_us deadline,
-                                struct outcome *o, struct err *err)
+static enum status read_results(struct pg *pg, const struct pg_run *run, mono_us deadline, struct outcome *o,
+                                struct err *err)
 {
     for (;;) {
         enum status st = pg_wait_result(pg, deadline);
@@ -92,7 +92,7 @@ static enum status read_results(struct pg *pg, const struct pg_run *run, bool ca
         bool copy = kind == PGRES_COPY_IN || kind == PGRES_COPY_OUT || kind == PGRES_COPY_BOTH;
         if (is_error(res)) {
             if (o->status == ST_OK)
-                o->status = pg_error_result(res, run->stake, run->is_commit, cancelled, err);
+                o->status = pg_error_result(res, run->stake, run->is_commit, pg->cancelled, err);
             PQclear(res);
             continue;
         }
@@ -125,12 +125,10 @@ static enum status give_up(struct pg *pg, const struct pg_run *run, struct err *
 enum status pg_run_finish(struct pg *pg, const struct pg_run *run, mono_us deadline, PGresult **out, struct err *err)
 {
     struct outcome o = {.status = ST_OK};
-    bool cancelled = false;
-    enum status st = read_results(pg, run, false, deadline, &o, err);
+    enum status st = read_results(pg, run, deadline, &o, err);
     if (st == ST_DEADLINE) {
-        cancelled = true;
         pg_cancel_async(pg);
-        st = read_results(pg, run, true, deadline_in_ms(DRAIN_MS), &o, err);
+        st = read_results(pg, run, deadline_in_ms(DRAIN_MS), &o, err);
     }
     if (!o.done) {
         PQclear(o.last);
@@ -142,7 +140,7 @@ enum status pg_run_finish(struct pg *pg, const struct pg_run *run, mono_us deadl
             st = pg_error_lost(pg, run->stake, err);
         else
             pg_drop(pg);
-    } else if (st == ST_OK && cancelled && pg->warned && run->stake == PG_STAKE_COMMIT) {
+    } else if (st == ST_OK && pg->cancelled && pg->warned && run->stake == PG_STAKE_COMMIT) {
         /* A cancelled wait for a standby ends in success with a warning. */
         st = err_set(err, ST_UNKNOWN, "", "commit not confirmed by a standby before the deadline");
     }
@@ -164,7 +162,7 @@ void pg_run_abandon(struct pg *pg)
     pg_cancel_async(pg);
     enum status st = skip_copy(pg, PGRES_COPY_OUT, deadline);
     if (st == ST_OK)
-        st = read_results(pg, &run, true, deadline, &o, NULL);
+        st = read_results(pg, &run, deadline, &o, NULL);
     PQclear(o.last);
     if (st != ST_OK || o.lost)
         pg_drop(pg);

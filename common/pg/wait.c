@@ -84,6 +84,7 @@ static void *cancel_main(void *arg)
 void pg_cancel_async(struct pg *pg)
 {
     PGcancel *cancel = PQgetCancel(pg->conn);
+    pg->cancelled = true;
     if (!cancel)
         return;
     pthread_t thread;
