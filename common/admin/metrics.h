@@ -13,22 +13,25 @@
 
 #include "common/base/buf.h"
 
+#define METRIC_BUCKETS 18 /* upper bounds of a histogram: 100 us .. 60 s */
+
 enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 
-/* One time series; label is a ready "name=\"value\"" list or NULL (constant strings). */
+/* One time series; label is a ready "name=\"value\"" list or NULL (constant strings). Series that differ only in their
+ * label share name, kind and help. A zeroed or static struct is ready: updates work before and without registering. */
 struct metric {
     enum metric_kind kind;
     const char *name;
     const char *help;
     const char *label;
     /* private */
-    _Atomic int64_t value; /* counters: count; gauges: value * 1000 */
-    struct metric_histogram *histogram;
+    _Atomic int64_t value; /* counters: count; gauges: the bits of a double; histograms: sum in microseconds */
+    _Atomic int64_t buckets[METRIC_BUCKETS + 1]; /* not cumulative; the last is beyond all bounds */
     struct metric *next;
 };
 
-/* Registers (histograms: fixed buckets 100 us .. 60 s, values in microseconds, shown in seconds). Call before threads
- * start. */
+/* Registers for metrics_render (histograms: fixed buckets, values in microseconds, shown in seconds). Call before
+ * threads start; the metric must live as long as the process. Again is harmless. */
 void metric_register(struct metric *m);
 void metric_register_all(struct metric *const *list, size_t n);
 
@@ -42,7 +45,7 @@ double metric_quantile_us(const struct metric *m, double q);
 /* All registered metrics, and process_cpu_seconds_total, process_resident_memory_bytes, process_start_time_seconds,
  * relata_build_info. */
 void metrics_render(struct buf *out);
-/* Table of all metrics in Markdown. */
+/* Table of all registered metrics in Markdown (cfg_program.metrics). */
 void metrics_reference(struct buf *out);
 
 #endif

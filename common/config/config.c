@@ -295,10 +295,12 @@ static enum status serve_text(const struct cfg_program *prog, const struct cfg_c
         buf_addf(&text, "%s %s\n", prog->name, RELATA_VERSION);
     else if (strcmp(c->help, "markdown") == 0)
         config_reference(prog, &text);
-    else if (strcmp(c->help, "metrics") == 0 && prog->metrics)
-        prog->metrics(&text);
     else if (*c->help == '\0')
         help_text(prog, &text);
+    else if (prog->metrics) {
+        buf_addf(&text, "## %s\n\n", prog->name);
+        prog->metrics(&text);
+    }
     st = write_out(&text, err);
     buf_release(&text);
     return st;

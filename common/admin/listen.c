@@ -1,0 +1,139 @@
+#include "common/admin/listen.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BACKLOG 64
+
+struct address {
+    char host[256];
+    char port[6];
+};
+
+static enum status nonsense(const char *address, const char *why, struct err *err)
+{
+    return err_set(err, ST_CONFIG, NULL,
+                   "admin.listen = \"%s\": %s; give host:port such as 127.0.0.1:9090 or [::1]:9090", address, why);
+}
+
+static enum status parse_port(const char *address, const char *port, struct address *out, struct err *err)
+{
+    size_t len = strlen(port);
+    char *end = NULL;
+
+    if (len == 0)
+        return nonsense(address, "the port is missing", err);
+    if (strspn(port, "0123456789") != len)
+        return nonsense(address, "the port is no number", err);
+    if (len > 5 || strtol(port, &end, 10) > 65535)
+        return nonsense(address, "the port is above 65535", err);
+    memcpy(out->port, port, len + 1);
+    return ST_OK;
+}
+
+static enum status parse(const char *address, struct address *out, struct err *err)
+{
+    const char *host = address, *colon = strrchr(address, ':');
+    size_t len;
+
+    if (!colon)
+        return nonsense(address, "the port is missing", err);
+    len = (size_t)(colon - address);
+    if (*address == '[') {
+        if (len < 2 || address[len - 1] != ']')
+            return nonsense(address, "the \"]\" before the port is missing", err);
+        host++;
+        len -= 2;
+    } else if (memchr(address, ':', len)) {
+        return nonsense(address, "an IPv6 address stands in brackets", err);
+    }
+    if (len == 0)
+        return nonsense(address, "the host is missing (0.0.0.0 is every interface)", err);
+    if (len >= sizeof out->host)
+        return nonsense(address, "the host is too long", err);
+    memcpy(out->host, host, len);
+    out->host[len] = '\0';
+    return parse_port(address, colon + 1, out, err);
+}
+
+static enum status bind_one(const struct addrinfo *ai, const char *address, int *out, struct err *err)
+{
+    int one = 1;
+    int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        goto failed;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, ai->ai_addr, ai->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0)
+        goto failed;
+    *out = fd;
+    return ST_OK;
+failed:
+    err_set(err, ST_CONFIG, NULL, "cannot listen on %s: %s%s", address, strerror(errno),
+            errno == EADDRINUSE ? "; choose another admin.listen, port 0 picks a free one" : "");
+    if (fd >= 0)
+        close(fd);
+    return ST_CONFIG;
+}
+
+static enum status make_url(int fd, struct buf *url, struct err *err)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof sa;
+    char host[NI_MAXHOST], port[NI_MAXSERV];
+    const char *v6;
+
+    if (getsockname(fd, (struct sockaddr *)&sa, &len) != 0 ||
+        getnameinfo((struct sockaddr *)&sa, len, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV))
+        return err_set(err, ST_FATAL, NULL, "cannot tell the admin port's address");
+    v6 = sa.ss_family == AF_INET6 ? "[]" : NULL;
+    buf_addf(url, "http://%.1s%s%s:%s", v6 ? v6 : "", host, v6 ? v6 + 1 : "", port);
+    return ST_OK;
+}
+
+enum status listen_open(const char *address, int *fd, struct buf *url, struct err *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    struct address a;
+    enum status st = parse(address, &a, err);
+    int rc;
+
+    if (st != ST_OK)
+        return st;
+    rc = getaddrinfo(a.host, a.port, &hints, &found);
+    if (rc != 0)
+        return err_set(err, ST_CONFIG, NULL, "admin.listen = \"%s\": %s", address, gai_strerror(rc));
+    st = bind_one(found, address, fd, err);
+    freeaddrinfo(found);
+    if (st == ST_OK)
+        st = make_url(*fd, url, err);
+    return st;
+}
+
+enum status listen_write_url(const char *path, const char *url, struct err *err)
+{
+    struct buf fresh;
+    enum status st = ST_OK;
+    FILE *f = NULL;
+
+    buf_init(&fresh, 8192);
+    buf_addf(&fresh, "%s.%ld.new", path, (long)getpid());
+    f = buf_ok(&fresh) ? fopen(fresh.data, "we") : NULL;
+    if (!f || fprintf(f, "%s\n", url) < 0 || fflush(f) != 0)
+        st = err_set(err, ST_CONFIG, NULL, "cannot write admin.url_file %s: %s", path, strerror(errno));
+    if (f && fclose(f) != 0 && st == ST_OK)
+        st = err_set(err, ST_CONFIG, NULL, "cannot write admin.url_file %s: %s", path, strerror(errno));
+    if (st == ST_OK && rename(fresh.data, path) != 0)
+        st = err_set(err, ST_CONFIG, NULL, "cannot write admin.url_file %s: %s", path, strerror(errno));
+    if (st != ST_OK && f)
+        unlink(fresh.data);
+    buf_release(&fresh);
+    return st;
+}
