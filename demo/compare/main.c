@@ -26,17 +26,17 @@ struct settings {
     struct cfg_store store;
 };
 
-#define KEY(section, key, member, preset, help)                                                                        \
+#define KEY(section, key, type, member, preset, help)                                                                  \
     {                                                                                                                  \
-        section, key, CFG_STRING, offsetof(struct settings, member), preset, 0, 0, NULL, NULL, false, help             \
+        section, key, type, offsetof(struct settings, member), preset, 0, 0, NULL, NULL, false, help                   \
     }
 static const struct cfg_key keys[] = {
-    KEY("pg", "dsn", dsn, NULL, "a login that may read the expected tuples and relata.tuple"),
+    KEY("pg", "dsn", CFG_SECRET, dsn, NULL, "a login that may read the expected tuples and relata.tuple"),
     CFG_STORE_KEYS(struct settings, store),
-    KEY("compare", "store_id", store_id, NULL, "the store's id"),
-    KEY("compare", "expected", expected, "inventory.expected_tuples",
+    KEY("compare", "store_id", CFG_STRING, store_id, NULL, "the store's id"),
+    KEY("compare", "expected", CFG_STRING, expected, "inventory.expected_tuples",
         "view of the expected (object, relation, subject)"),
-    KEY("compare", "json", json, "", "file for the results"),
+    KEY("compare", "json", CFG_STRING, json, "", "file for the results"),
     {0},
 };
 static const struct cfg_program program = {

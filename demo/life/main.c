@@ -30,9 +30,9 @@ struct settings {
         section, key, type, offsetof(struct settings, member), preset, min, max, NULL, NULL, false, help               \
     }
 static const struct cfg_key keys[] = {
-    KEY("pg", "dsn", CFG_STRING, dsn, NULL, 0, 0, "the service's login, which changes the inventory"),
+    KEY("pg", "dsn", CFG_SECRET, dsn, NULL, 0, 0, "the service's login, which changes the inventory"),
     CFG_NATS_KEYS(struct settings, nats),
-    KEY("life", "watch_dsn", CFG_STRING, watch_dsn, NULL, 0, 0, "a login that may read relata.lag, outbox and tuple"),
+    KEY("life", "watch_dsn", CFG_SECRET, watch_dsn, NULL, 0, 0, "a login that may read relata.lag, outbox and tuple"),
     KEY("life", "store", CFG_STRING, store, "default", 0, 0, "the store's name"),
     KEY("life", "seconds", CFG_DURATION, seconds_ms, "30s", 0, 86400000, "how long life goes on; 0 = watch only"),
     KEY("life", "rate", CFG_INT, rate, "100", 1, 100000, "transactions a second, all clients together"),
@@ -143,7 +143,7 @@ static void show_life(struct run *run, bool last)
     struct watch_times times;
     watch_counts(run->watch, &seen);
     watch_times(run->watch, !last, &times);
-    progress_line(&run->progress, last, "  %3.0f s  %8s commits  %8s applied  %4s pending  p50 %s  p99 %s",
+    progress_line(&run->progress, last, "  %3.0f s %7s commits %7s applied %4s pending  p50 %s  p99 %s",
                   seconds_since(run->begun), progress_count(atomic_load(&run->counts.committed), a),
                   progress_count(watch_has_events(run->watch) ? seen.changes : seen.transactions, b),
                   progress_count((uint64_t)run->lag.pending, c), progress_time(times.p50, d),
@@ -221,7 +221,7 @@ static enum status write_results(struct run *run, struct err *err)
         "ledger", (json_int_t)run->ledger, "pending", (json_int_t)run->lag.pending, "parked",
         (json_int_t)run->lag.parked);
     enum status st = ST_OK;
-    if (!json || json_dump_file(json, run->cfg->json, JSON_INDENT(2)) != 0)
+    if (!json || json_dump_file(json, run->cfg->json, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) != 0)
         st = err_set(err, ST_CONFIG, "", "cannot write %s: does its folder exist?", run->cfg->json);
     json_decref(json);
     return st;
