@@ -158,5 +158,6 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libharness.a $(BUILD)/libcommo
 
 # Unit tests of a program's own files name them here.
 # $(BUILD)/tests/unit/lane_test: $(BUILD)/obj/tuple-writer/lane.o
+$(BUILD)/tests/unit/demo_test: $(addprefix $(BUILD)/obj/demo/,compare/set.o life/ops.o life/progress.o)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
