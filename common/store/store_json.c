@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/utf8.h"
 #include "common/store/store_context.h"
 
 /* ---- requests ---- */
@@ -38,17 +39,14 @@ static json_t *object(struct encoder *e)
     return n;
 }
 
+/* UTF-8 is checked by the dump, once. */
 static json_t *text(struct encoder *e, const char *s)
 {
-    json_t *n = json_string(s);
+    json_t *n = json_string_nocheck(s);
 
-    if (n)
-        return n;
-    /* NULL means bad UTF-8 or no memory: only the first can be told apart by asking again without the check. */
-    n = json_string_nocheck(s);
-    fail(e, n ? ST_INVALID : ST_NOMEM, n ? "a part of the tuple is not valid UTF-8" : "no memory for a request");
-    json_decref(n);
-    return NULL;
+    if (!n)
+        fail(e, ST_NOMEM, "no memory for a request");
+    return n;
 }
 
 /* Takes `value`. */
@@ -97,6 +95,37 @@ static json_t *tuple_node(struct encoder *e, const struct store_tuple *t)
     return n;
 }
 
+static bool valid_utf8(const json_t *node)
+{
+    const char *p = json_string_value(node);
+    size_t left = json_string_length(node), n;
+    uint32_t cp;
+
+    for (; left > 0; p += n, left -= n) {
+        n = utf8_next(p, left, &cp);
+        if (n == 0)
+            return false;
+    }
+    return true;
+}
+
+/* Why a tree cannot be dumped: a string in it, or else memory. */
+static bool all_valid_utf8(json_t *node)
+{
+    const char *key;
+    json_t *child;
+    size_t i;
+
+    if (json_is_string(node))
+        return valid_utf8(node);
+    if (json_is_array(node)) {
+        json_array_foreach(node, i, child) if (!all_valid_utf8(child)) return false;
+    } else if (json_is_object(node)) {
+        json_object_foreach(node, key, child) if (!all_valid_utf8(child)) return false;
+    }
+    return true;
+}
+
 /* Dump into the buffer's own memory; json_dumpb tells how much it needs. */
 static enum status dump(struct encoder *e, json_t *root, struct buf *out)
 {
@@ -104,14 +133,18 @@ static enum status dump(struct encoder *e, json_t *root, struct buf *out)
 
     for (int tries = 0; e->st == ST_OK && tries < 2; tries++) {
         need = json_dumpb(root, out->data, out->cap > 0 ? out->cap - 1 : 0, JSON_COMPACT);
-        if (need == 0)
+        if (need == 0 && !all_valid_utf8(root))
+            fail(e, ST_INVALID, "a string is not valid UTF-8");
+        else if (need == 0)
             fail(e, ST_NOMEM, "no memory for a request");
         else if (need < out->cap) {
             out->len = need;
             out->data[need] = '\0';
             return ST_OK;
-        } else if (need >= out->max || !buf_reserve(out, need + 1))
-            fail(e, need >= out->max ? ST_TOO_BIG : ST_NOMEM, "the request is too large");
+        } else if (need >= out->max)
+            fail(e, ST_TOO_BIG, "the request is too large");
+        else if (!buf_reserve(out, need + 1))
+            fail(e, ST_NOMEM, "no memory for a request");
     }
     return e->st;
 }
