@@ -34,7 +34,7 @@ PROGRAMS := outbox-relay tuple-writer relatactl
 PROTO_GEN := $(BUILD)/gen/proto/relata.pb-c.c
 COMMON_SRC := $(wildcard common/*/*.c)
 COMMON_OBJ := $(COMMON_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/relata.pb-c.o
-HARNESS_SRC := $(wildcard tests/harness/*.c)
+HARNESS_SRC := $(wildcard tests/harness/*.c tests/model/*.c)
 HARNESS_OBJ := $(HARNESS_SRC:%.c=$(BUILD)/obj/%.o)
 
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/*_test.c))
