@@ -1,0 +1,565 @@
+-- Writing the outbox: validation, the ledger upsert, and the functions that services call.
+--
+-- SQLSTATEs: RL001 a part of the tuple is malformed (COLUMN and DETAIL name it), RL002 id or xid given by the caller.
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- The store's grammar, OpenFGA 1.22.1 as its server enforces it on Write. White space means ASCII's: the server takes
+-- U+00A0 and others. No counted repetitions: they cost 27 us where '+' costs 0.7.
+CREATE FUNCTION relata.object_ok(object text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN object COLLATE "C" OPERATOR(pg_catalog.~) E'^[^:#@\\x01-\\x20\\x7f-\\x9f]+:[^:#\\x01-\\x20\\x7f-\\x9f]+$'
+       AND pg_catalog.right(object, 2) OPERATOR(pg_catalog.<>) ':*'
+       AND pg_catalog.length(object) OPERATOR(pg_catalog.<=) 256;
+
+CREATE FUNCTION relata.relation_ok(relation text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN relation COLLATE "C" OPERATOR(pg_catalog.~) E'^[^:#@\\x01-\\x20\\x7f-\\x9f]+$'
+       AND pg_catalog.length(relation) OPERATOR(pg_catalog.<=) 50;
+
+-- type:id, type:* or type:id#relation; no '*' in a userset's id and relation.
+CREATE FUNCTION relata.subject_ok(subject text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN subject COLLATE "C" OPERATOR(pg_catalog.~) E'^[^:#@\\x01-\\x20\\x7f-\\x9f]+:([^:#\\x01-\\x20\\x7f-\\x9f]+|[^:#*\\x01-\\x20\\x7f-\\x9f]+#[^:#@*\\x01-\\x20\\x7f-\\x9f]+)$'
+       AND pg_catalog.octet_length(subject) OPERATOR(pg_catalog.<=) 512
+       AND pg_catalog.strpos(subject, ':') OPERATOR(pg_catalog.<=) 255
+       AND pg_catalog.length(pg_catalog.split_part(subject, '#', 2)) OPERATOR(pg_catalog.<=) 50;
+
+-- The store refuses object#relation@object#relation: it holds by itself.
+CREATE FUNCTION relata.tuple_ok(object text, relation text, subject text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN relata.object_ok(object) AND relata.relation_ok(relation) AND relata.subject_ok(subject)
+       AND subject OPERATOR(pg_catalog.<>) (object OPERATOR(pg_catalog.||) '#' OPERATOR(pg_catalog.||) relation);
+
+CREATE FUNCTION relata.store_ok(store text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN store COLLATE "C" OPERATOR(pg_catalog.~) '^[A-Za-z0-9_-]+$' AND pg_catalog.length(store) OPERATOR(pg_catalog.<=) 64;
+
+-- Raises RL001 for one column.
+CREATE FUNCTION relata.refuse(column_name text, value text, what text, hint text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'invalid %: %', column_name, what
+        USING ERRCODE = 'RL001', SCHEMA = 'relata', TABLE = 'outbox', COLUMN = column_name,
+              DETAIL = column_name || ' is ' || coalesce(quote_literal(CASE WHEN length(value) > 100
+                       THEN left(value, 100) || '...' ELSE value END), 'NULL') || '.',
+              HINT = hint;
+END $$;
+
+-- The size of a JSON value as a protobuf Value, as the store counts a condition's context.
+CREATE FUNCTION relata.value_size(v jsonb) RETURNS int
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n int := 0;
+    m int;
+    k text;
+    e jsonb;
+BEGIN
+    CASE jsonb_typeof(v)
+        WHEN 'null', 'boolean' THEN RETURN 2;
+        WHEN 'number' THEN RETURN 9;
+        WHEN 'string' THEN
+            n := octet_length(v #>> '{}');
+        WHEN 'array' THEN
+            FOR e IN SELECT jsonb_array_elements(v) LOOP
+                m := relata.value_size(e);
+                n := n + 1 + relata.varint_size(m) + m;
+            END LOOP;
+        ELSE
+            FOR k, e IN SELECT key, value FROM jsonb_each(v) LOOP
+                m := relata.value_size(e);
+                m := 1 + relata.varint_size(octet_length(k)) + octet_length(k) + 1 + relata.varint_size(m) + m;
+                n := n + 1 + relata.varint_size(m) + m;
+            END LOOP;
+    END CASE;
+    RETURN 1 + relata.varint_size(n) + n;
+END $$;
+CREATE FUNCTION relata.varint_size(n int) RETURNS int LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN n OPERATOR(pg_catalog.<) 128 THEN 1 WHEN n OPERATOR(pg_catalog.<) 16384 THEN 2
+                WHEN n OPERATOR(pg_catalog.<) 2097152 THEN 3 ELSE 4 END;
+
+-- True if a double holds the number: its shortest decimal form is the number, or the number is a whole multiple of
+-- the double's last place.
+CREATE FUNCTION relata.double_holds(n numeric) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET extra_float_digits = 1 AS $$
+DECLARE
+    i numeric := abs(n);
+BEGIN
+    IF i > 1.7976931348623157e308 OR (i <> 0 AND i < 5e-324) THEN
+        RETURN false;
+    END IF;
+    IF n::float8::text::numeric = n THEN
+        RETURN true;
+    END IF;
+    IF i <> trunc(i) OR i < 9007199254740992 THEN
+        RETURN false;
+    END IF;
+    WHILE i >= 9007199254740992 LOOP
+        IF mod(i, 2) <> 0 THEN
+            RETURN false;
+        END IF;
+        i := div(i, 2);
+    END LOOP;
+    RETURN true;
+END $$;
+
+-- Raises RL001 unless the store would take the condition.
+CREATE FUNCTION relata.check_condition(condition_name text, condition_context jsonb) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    bad text;
+    n int;
+BEGIN
+    IF condition_name IS NULL THEN
+        IF condition_context IS NOT NULL THEN
+            PERFORM relata.refuse('condition_context', condition_context::text, 'given without condition_name',
+                                  'Name the condition, or leave the context out.');
+        END IF;
+        RETURN;
+    END IF;
+    IF condition_name !~ E'^[^\\x01-\\x20\\x7f-\\x9f]+$' COLLATE "C" OR length(condition_name) NOT BETWEEN 2 AND 256 THEN
+        PERFORM relata.refuse('condition_name', condition_name,
+            'must be 2 to 256 characters without white space and control characters',
+            'Use the name of a condition of the model, or NULL for none.');
+    END IF;
+    IF condition_context IS NULL THEN
+        RETURN;
+    END IF;
+    IF jsonb_typeof(condition_context) <> 'object' THEN
+        PERFORM relata.refuse('condition_context', condition_context::text, 'must be a JSON object',
+                              'Give parameters by name, for example {"expires": "2030-01-01T00:00:00Z"}.');
+    END IF;
+    SELECT v #>> '{}' INTO bad FROM jsonb_path_query(condition_context, 'strict $.** ? (@.type() == "number")') v
+    WHERE NOT relata.double_holds((v #>> '{}')::numeric) LIMIT 1;
+    IF bad IS NOT NULL THEN
+        PERFORM relata.refuse('condition_context', bad, 'the store keeps numbers as doubles, which cannot hold this one',
+                              'Send it as a string and declare the parameter as string (or int, which takes strings).');
+    END IF;
+    -- Control characters, in keys and values: JSON text shows them as escapes, C1 and DEL as themselves.
+    IF condition_context::text ~ E'[\\x7f-\\x9f]|\\\\[bfnrt]|\\\\u00[01]' COLLATE "C" AND relata.context_control(condition_context) THEN
+        PERFORM relata.refuse('condition_context', condition_context::text, 'holds control characters',
+                              'Remove them, or encode the value (relata.encode_id, base64).');
+    END IF;
+    IF octet_length(condition_context::text) > 5000 THEN
+        n := relata.value_size(condition_context);
+        n := n - 1 - relata.varint_size(n); -- the Struct itself, without the Value around it
+        IF n > 32768 THEN
+            PERFORM relata.refuse('condition_context', condition_context::text,
+                                  format('is %s bytes for the store, which takes 32768', n), 'Send a smaller context.');
+        END IF;
+    END IF;
+END $$;
+
+CREATE FUNCTION relata.context_control(v jsonb) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    CASE jsonb_typeof(v)
+        WHEN 'string' THEN
+            RETURN (v #>> '{}') ~ E'[\\x01-\\x1f\\x7f-\\x9f]' COLLATE "C";
+        WHEN 'array' THEN
+            RETURN EXISTS (SELECT FROM jsonb_array_elements(v) e WHERE relata.context_control(e));
+        WHEN 'object' THEN
+            RETURN EXISTS (SELECT FROM jsonb_each(v) e
+                           WHERE e.key ~ E'[\\x01-\\x1f\\x7f-\\x9f]' COLLATE "C" OR relata.context_control(e.value));
+        ELSE
+            RETURN false;
+    END CASE;
+END $$;
+
+-- Raises RL001 with the offending column, unless all is well. Called when the cheap test has failed, and by tools.
+CREATE FUNCTION relata.check_tuple(object text, relation text, subject text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    forbidden constant text := E'[\\x01-\\x20\\x7f-\\x9f]';
+    encode constant text := 'Encode ids with relata.encode_id().';
+BEGIN
+    IF relata.object_ok(object) IS NOT TRUE THEN
+        PERFORM relata.refuse('object', object, CASE
+            WHEN object IS NULL THEN 'is missing'
+            WHEN object ~ forbidden COLLATE "C" THEN 'holds white space or a control character'
+            WHEN length(object) > 256 THEN format('is %s characters long, the store takes 256', length(object))
+            WHEN strpos(object, '#') > 0 THEN 'holds ''#'', which only a userset in subject may'
+            WHEN strpos(object, ':') = 0 THEN 'has no type, it must be type:id'
+            WHEN object LIKE ':%' OR object LIKE '%:' THEN 'must be type:id, neither of them empty'
+            WHEN length(object) - length(replace(object, ':', '')) > 1 THEN 'the id holds '':'''
+            WHEN right(object, 2) = ':*' THEN 'a wildcard can only be a subject'
+            ELSE 'the type holds ''@''' END, encode);
+    END IF;
+    IF relata.relation_ok(relation) IS NOT TRUE THEN
+        PERFORM relata.refuse('relation', relation, CASE
+            WHEN relation IS NULL OR relation = '' THEN 'is missing'
+            WHEN length(relation) > 50 THEN format('is %s characters long, the store takes 50', length(relation))
+            ELSE 'holds '':'', ''#'', ''@'', white space or a control character' END,
+            'Use the name of a relation of the model.');
+    END IF;
+    IF relata.subject_ok(subject) IS NOT TRUE THEN
+        PERFORM relata.refuse('subject', subject, CASE
+            WHEN subject IS NULL OR subject = '' THEN 'is missing'
+            WHEN subject ~ forbidden COLLATE "C" THEN 'holds white space or a control character'
+            WHEN octet_length(subject) > 512 THEN format('is %s bytes long, the store takes 512', octet_length(subject))
+            WHEN strpos(subject, ':') = 0 THEN 'has no type, it must be type:id, type:id#relation or type:*'
+            WHEN strpos(subject, ':') > 255 THEN 'the type is longer than 254 characters'
+            WHEN strpos(split_part(subject, ':', 1), '@') > 0 THEN 'the type holds ''@'''
+            WHEN length(split_part(subject, '#', 2)) > 50 THEN 'the userset''s relation is longer than 50 characters'
+            WHEN strpos(subject, '#') > 0 AND strpos(subject, '*') > 0 THEN 'a userset holds no ''*'''
+            ELSE 'must be type:id, type:id#relation or type:*, with no other '':'' or ''#''' END, encode);
+    END IF;
+    IF subject = object || '#' || relation THEN
+        PERFORM relata.refuse('subject', subject, 'is the tuple''s own object and relation, which the store refuses',
+                              'It holds without a tuple; leave it out.');
+    END IF;
+END $$;
+
+-- The slow half of the row check: raises what is wrong. A delete or touch of a tuple that the ledger knows passes, though
+-- malformed: an older server took it, and it must be possible to remove it.
+CREATE FUNCTION relata.check_row(store text, op text, object text, relation text, subject text, condition_name text,
+                                 condition_context jsonb, headers jsonb) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF relata.store_ok(store) IS NOT TRUE THEN
+        PERFORM relata.refuse('store', store, 'must be 1 to 64 of A-Z a-z 0-9 _ -',
+                              'Use the name of a row of relata.store, or leave the column out for ''default''.');
+    END IF;
+    IF (op IN ('write', 'delete', 'touch')) IS NOT TRUE THEN
+        PERFORM relata.refuse('op', op, 'must be write, delete or touch', 'A changed condition is one write.');
+    END IF;
+    IF op = 'write' OR relata.tuple_ok(object, relation, subject) IS NOT TRUE AND NOT EXISTS (
+            SELECT FROM relata.tuple t WHERE (t.store, t.object, t.relation, t.subject)
+                                           = (check_row.store, check_row.object, check_row.relation, check_row.subject)) THEN
+        PERFORM relata.check_tuple(object, relation, subject);
+    END IF;
+    IF op = 'write' THEN
+        PERFORM relata.check_condition(condition_name, condition_context);
+    ELSIF condition_name IS NOT NULL OR condition_context IS NOT NULL THEN
+        PERFORM relata.refuse(CASE WHEN condition_name IS NULL THEN 'condition_context' ELSE 'condition_name' END,
+                              coalesce(condition_name, condition_context::text), 'only a write has a condition',
+                              'Leave it out: a tuple is deleted whatever its condition is.');
+    END IF;
+    IF headers IS NOT NULL AND jsonb_typeof(headers) <> 'object' THEN
+        PERFORM relata.refuse('headers', headers::text, 'must be a JSON object',
+                              'For example {"traceparent": "00-..."}.');
+    END IF;
+END $$;
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- A sleeping reader holds advisory lock (1380270083, hashtext(store)) exclusively. False here therefore means: wake it.
+-- True keeps it from falling asleep until this transaction has ended, so no wake-up is lost and none is sent in vain.
+CREATE FUNCTION relata.wake(store text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(1380270083, hashtext(store)) THEN
+        PERFORM pg_notify('relata_outbox', store);
+    END IF;
+END $$;
+
+-- One upsert locks the ledger row, takes the id under that lock and records the state.
+CREATE FUNCTION relata.outbox_row() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.id IS NOT NULL OR NEW.xid IS NOT NULL THEN
+        RAISE EXCEPTION '% of an outbox row is given by the database', CASE WHEN NEW.id IS NULL THEN 'xid' ELSE 'id' END
+            USING ERRCODE = 'RL002', SCHEMA = 'relata', TABLE = 'outbox',
+                  COLUMN = CASE WHEN NEW.id IS NULL THEN 'xid' ELSE 'id' END,
+                  DETAIL = format('id is %s, xid is %s.', coalesce(NEW.id::text, 'NULL'), coalesce(NEW.xid::text, 'NULL')),
+                  HINT = 'Leave the column out of the INSERT; read it with RETURNING id.';
+    END IF;
+    IF NEW.condition_name = '' THEN
+        NEW.condition_name := NULL;
+    END IF;
+    IF NEW.condition_context = '{}' THEN
+        NEW.condition_context := NULL;
+    END IF;
+    IF (NEW.op IN ('write', 'delete', 'touch') AND NEW.condition_name IS NULL AND NEW.condition_context IS NULL
+        AND NEW.headers IS NULL AND relata.store_ok(NEW.store) AND relata.tuple_ok(NEW.object, NEW.relation, NEW.subject))
+        IS NOT TRUE THEN
+        PERFORM relata.check_row(NEW.store, NEW.op, NEW.object, NEW.relation, NEW.subject, NEW.condition_name,
+                                 NEW.condition_context, NEW.headers);
+    END IF;
+    INSERT INTO relata.tuple AS t (store, object, relation, subject, condition_name, condition_context, present, version,
+                                   changed_at)
+    VALUES (NEW.store, NEW.object, NEW.relation, NEW.subject, NEW.condition_name, NEW.condition_context,
+            NEW.op = 'write', nextval('relata.outbox_id'), clock_timestamp())
+    ON CONFLICT (store, object, relation, subject) DO UPDATE
+        SET condition_name = CASE WHEN NEW.op = 'touch' THEN t.condition_name ELSE excluded.condition_name END,
+            condition_context = CASE WHEN NEW.op = 'touch' THEN t.condition_context ELSE excluded.condition_context END,
+            present = CASE WHEN NEW.op = 'touch' THEN t.present ELSE excluded.present END,
+            version = nextval('relata.outbox_id'), changed_at = clock_timestamp()
+    RETURNING t.version, t.changed_at INTO NEW.id, NEW.created_at;
+    NEW.xid := pg_current_xact_id();
+    IF NOT pg_try_advisory_xact_lock_shared(1380270083, hashtext(NEW.store)) THEN
+        PERFORM pg_notify('relata_outbox', NEW.store);
+    END IF;
+    RETURN NEW;
+END $$;
+
+-- Named to run last, so that it sees what other BEFORE triggers made of the row. The set forms below do this work for
+-- many rows at once and fill in id and xid themselves; nobody else may insert xid (column privileges).
+CREATE TRIGGER zz_relata BEFORE INSERT ON relata.outbox FOR EACH ROW
+    WHEN (NEW.xid IS NULL OR NEW.xid OPERATOR(pg_catalog.<>) pg_catalog.pg_current_xact_id())
+    EXECUTE FUNCTION relata.outbox_row();
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Token of the current transaction: "r1.<system identifier>.<timeline>.<transaction id>". 0 where the server does
+-- not tell (some hosted ones).
+CREATE FUNCTION relata.cluster() RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    -- pg_control_checkpoint() knows a new timeline only after the first checkpoint on it; the WAL file's name at once.
+    RETURN (SELECT system_identifier FROM pg_control_system()) || '.'
+        || CASE WHEN pg_is_in_recovery() THEN (SELECT timeline_id FROM pg_control_checkpoint())
+                ELSE ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int END;
+EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_function THEN
+    RETURN '0.0';
+END $$;
+
+CREATE FUNCTION relata.token() RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+    RETURN 'r1.' || relata.cluster() || '.' || pg_current_xact_id()::text;
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Set forms. They lock in key order, so two of them cannot deadlock with each other; of one key the last one in the
+-- call counts. A change that changes nothing is dropped, but only if nothing of its key is pending or parked: the row is
+-- locked either way, and its version is the one that this statement's snapshot shows, so what pends on it is seen too.
+
+-- Raises RL001 for the first bad one of the arrays.
+CREATE FUNCTION relata.check_set(op text, objects text[], relations text[], subjects text[], condition_names text[],
+                                 condition_contexts jsonb[], store text, headers jsonb) RETURNS void
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    bad record;
+BEGIN
+    IF objects IS NULL OR relations IS NULL OR subjects IS NULL
+       OR cardinality(objects) <> cardinality(relations) OR cardinality(objects) <> cardinality(subjects)
+       OR cardinality(objects) <> cardinality(coalesce(condition_names, objects))
+       OR cardinality(objects) <> cardinality(coalesce(condition_contexts, array_fill('{}'::jsonb, ARRAY[cardinality(objects)]))) THEN
+        RAISE EXCEPTION 'the arrays differ in length' USING ERRCODE = 'RL001', HINT = 'Give one element of each a tuple.',
+            DETAIL = format('objects %s, relations %s, subjects %s.', coalesce(cardinality(objects)::text, 'NULL'),
+                            coalesce(cardinality(relations)::text, 'NULL'), coalesce(cardinality(subjects)::text, 'NULL'));
+    END IF;
+    IF relata.store_ok(store) IS NOT TRUE OR headers IS NOT NULL THEN
+        PERFORM relata.check_row(store, 'delete', 'a:a', 'a', 'a:a', NULL, NULL, headers);
+    END IF;
+    FOR bad IN SELECT * FROM unnest(objects, relations, subjects) AS u(o, r, s)
+               WHERE relata.tuple_ok(u.o, u.r, u.s) IS NOT TRUE LOOP
+        PERFORM relata.check_row(store, op, bad.o, bad.r, bad.s, NULL, NULL, NULL);
+    END LOOP;
+    IF condition_names IS NOT NULL OR condition_contexts IS NOT NULL THEN
+        PERFORM relata.check_condition(nullif(u.n, ''), nullif(u.c, '{}'))
+        FROM unnest(condition_names, condition_contexts) AS u(n, c) WHERE u.n IS NOT NULL OR u.c IS NOT NULL;
+    END IF;
+END $$;
+
+-- The writes of valid tuples. `mark` also updates the rows of dropped changes, without changing them, so that a repeatable
+-- read transaction that looked before this one gets 40001 (relata.track needs it).
+CREATE FUNCTION relata.enqueue_writes(objects text[], relations text[], subjects text[], condition_names text[],
+                                      condition_contexts jsonb[], store text, actor text, headers jsonb,
+                                      mark boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    n bigint;
+BEGIN
+    PERFORM relata.wake(enqueue_writes.store);
+    WITH up AS (
+        INSERT INTO relata.tuple AS t (store, object, relation, subject, condition_name, condition_context, present,
+                                       version, changed_at)
+        SELECT enqueue_writes.store, w.o, w.r, w.s, w.n, w.c, true, nextval('relata.outbox_id'), clock_timestamp()
+        FROM (SELECT DISTINCT ON (1, 2, 3) u.o COLLATE "C" AS o, u.r COLLATE "C" AS r, u.s COLLATE "C" AS s,
+                     nullif(u.n, '') AS n, nullif(u.c, '{}') AS c
+              FROM unnest(objects, relations, subjects, condition_names, condition_contexts)
+                   WITH ORDINALITY AS u(o, r, s, n, c, i)
+              ORDER BY 1, 2, 3, u.i DESC) w
+        ORDER BY w.o, w.r, w.s
+        ON CONFLICT (store, object, relation, subject) DO UPDATE
+            SET condition_name = excluded.condition_name, condition_context = excluded.condition_context, present = true,
+                version = nextval('relata.outbox_id'), changed_at = clock_timestamp()
+            WHERE NOT (t.present AND t.condition_name IS NOT DISTINCT FROM excluded.condition_name
+                       AND t.condition_context IS NOT DISTINCT FROM excluded.condition_context
+                       AND (SELECT true FROM relata.tuple s WHERE s.store = t.store AND s.object = t.object
+                            AND s.relation = t.relation AND s.subject = t.subject AND s.version = t.version) IS NOT NULL
+                       AND (SELECT true FROM relata.outbox o
+                            WHERE o.key = relata.key_hash(t.object, t.relation, t.subject) AND o.store = t.store LIMIT 1) IS NULL
+                       AND (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
+                            AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NULL)
+        RETURNING t.object, t.relation, t.subject, t.condition_name, t.condition_context, t.version, t.changed_at
+    ), added AS (
+        INSERT INTO relata.outbox (id, store, op, object, relation, subject, condition_name, condition_context, actor,
+                                   headers, xid, created_at)
+        SELECT up.version, enqueue_writes.store, 'write', up.object, up.relation, up.subject, up.condition_name,
+               up.condition_context, enqueue_writes.actor, enqueue_writes.headers, pg_current_xact_id(), up.changed_at
+        FROM up
+        RETURNING 1
+    )
+    SELECT count(*) INTO n FROM added;
+    RETURN n;
+END $$;
+
+CREATE FUNCTION relata.enqueue_deletes(objects text[], relations text[], subjects text[], store text, actor text,
+                                       headers jsonb) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    n bigint;
+BEGIN
+    PERFORM relata.wake(enqueue_deletes.store);
+    WITH up AS (
+        INSERT INTO relata.tuple AS t (store, object, relation, subject, present, version, changed_at)
+        SELECT enqueue_deletes.store, w.o, w.r, w.s, false, nextval('relata.outbox_id'), clock_timestamp()
+        FROM (SELECT DISTINCT u.o COLLATE "C" AS o, u.r COLLATE "C" AS r, u.s COLLATE "C" AS s
+              FROM unnest(objects, relations, subjects) AS u(o, r, s)) w
+        ORDER BY w.o, w.r, w.s
+        ON CONFLICT (store, object, relation, subject) DO UPDATE
+            SET condition_name = NULL, condition_context = NULL, present = false,
+                version = nextval('relata.outbox_id'), changed_at = clock_timestamp()
+            WHERE t.present
+               OR (SELECT true FROM relata.tuple s WHERE s.store = t.store AND s.object = t.object
+                   AND s.relation = t.relation AND s.subject = t.subject AND s.version = t.version) IS NULL
+               OR (SELECT true FROM relata.outbox o
+                   WHERE o.key = relata.key_hash(t.object, t.relation, t.subject) AND o.store = t.store LIMIT 1) IS NOT NULL
+               OR (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
+                   AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NOT NULL
+        RETURNING t.object, t.relation, t.subject, t.version, t.changed_at
+    ), added AS (
+        INSERT INTO relata.outbox (id, store, op, object, relation, subject, actor, headers, xid, created_at)
+        SELECT up.version, enqueue_deletes.store, 'delete', up.object, up.relation, up.subject, enqueue_deletes.actor,
+               enqueue_deletes.headers, pg_current_xact_id(), up.changed_at
+        FROM up
+        RETURNING 1
+    )
+    SELECT count(*) INTO n FROM added;
+    RETURN n;
+END $$;
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- What services call. The set forms return how many rows they enqueued, the single forms a token.
+CREATE FUNCTION relata.write_tuples(objects text[], relations text[], subjects text[], condition_names text[] DEFAULT NULL,
+                                    condition_contexts jsonb[] DEFAULT NULL, store text DEFAULT 'default',
+                                    actor text DEFAULT NULL, headers jsonb DEFAULT NULL) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM relata.check_set('write', objects, relations, subjects, condition_names, condition_contexts, store, headers);
+    RETURN relata.enqueue_writes(objects, relations, subjects, condition_names, condition_contexts, store, actor, headers);
+END $$;
+
+CREATE FUNCTION relata.delete_tuples(objects text[], relations text[], subjects text[], store text DEFAULT 'default',
+                                     actor text DEFAULT NULL, headers jsonb DEFAULT NULL) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM relata.check_set('delete', objects, relations, subjects, NULL, NULL, store, headers);
+    RETURN relata.enqueue_deletes(objects, relations, subjects, store, actor, headers);
+END $$;
+
+CREATE FUNCTION relata.write_tuple(object text, relation text, subject text, condition_name text DEFAULT NULL,
+                                   condition_context jsonb DEFAULT NULL, store text DEFAULT 'default',
+                                   actor text DEFAULT NULL, headers jsonb DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM relata.write_tuples(ARRAY[object], ARRAY[relation], ARRAY[subject], ARRAY[condition_name],
+                                ARRAY[condition_context], store, actor, headers);
+    RETURN relata.token();
+END $$;
+
+CREATE FUNCTION relata.delete_tuple(object text, relation text, subject text, store text DEFAULT 'default',
+                                    actor text DEFAULT NULL, headers jsonb DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM relata.delete_tuples(ARRAY[object], ARRAY[relation], ARRAY[subject], store, actor, headers);
+    RETURN relata.token();
+END $$;
+
+-- Enqueue the current state, whatever it is: repair and replay.
+CREATE FUNCTION relata.touch_tuples(objects text[], relations text[], subjects text[], store text DEFAULT 'default',
+                                    actor text DEFAULT NULL) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    n bigint;
+BEGIN
+    PERFORM relata.check_set('touch', objects, relations, subjects, NULL, NULL, store, NULL);
+    INSERT INTO relata.outbox (store, op, object, relation, subject, actor)
+    SELECT touch_tuples.store, 'touch', w.o, w.r, w.s, touch_tuples.actor
+    FROM (SELECT DISTINCT u.o COLLATE "C" AS o, u.r COLLATE "C" AS r, u.s COLLATE "C" AS s
+          FROM unnest(objects, relations, subjects) AS u(o, r, s)) w
+    ORDER BY w.o, w.r, w.s;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    RETURN n;
+END $$;
+
+CREATE FUNCTION relata.touch_tuple(object text, relation text, subject text, store text DEFAULT 'default',
+                                   actor text DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM relata.touch_tuples(ARRAY[object], ARRAY[relation], ARRAY[subject], store, actor);
+    RETURN relata.token();
+END $$;
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Every tuple in which the object stands on either side, usersets of it included.
+
+-- The keys of the ledger about an object: its own tuples, and those whose subject is it or a userset of it.
+CREATE FUNCTION relata.keys_about(store text, target text) RETURNS TABLE (object text, relation text, subject text)
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT t.object, t.relation, t.subject FROM relata.tuple t WHERE t.store = keys_about.store AND t.object = target
+    UNION
+    SELECT t.object, t.relation, t.subject FROM relata.tuple t WHERE t.store = keys_about.store AND t.subject = target
+    UNION
+    SELECT t.object, t.relation, t.subject FROM relata.tuple t
+    WHERE t.store = keys_about.store AND t.subject >= (target || '#') COLLATE "C" AND t.subject < (target || '$') COLLATE "C";
+END;
+
+-- Deletes those whose last change is older than `before`, and those that are parked.
+CREATE FUNCTION relata.purge(target text, store text, actor text, before bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    o text[];
+    r text[];
+    s text[];
+BEGIN
+    SELECT array_agg(t.object), array_agg(t.relation), array_agg(t.subject) INTO o, r, s
+    FROM relata.keys_about(purge.store, target) k
+    JOIN relata.tuple t ON t.store = purge.store AND t.object = k.object AND t.relation = k.relation AND t.subject = k.subject
+    WHERE t.version < before
+      AND (t.present OR EXISTS (SELECT FROM relata.dead_letter d WHERE d.closed_at IS NULL AND d.store = t.store
+                                AND d.object = t.object AND d.relation = t.relation AND d.subject = t.subject));
+    IF o IS NULL THEN
+        RETURN 0;
+    END IF;
+    RETURN relata.enqueue_deletes(o, r, s, store, actor, NULL);
+END $$;
+
+-- `before` is an id of its own: what was enqueued earlier goes, committed or not; what comes later is a new life.
+CREATE FUNCTION relata.request_purge(kind text, target text, store text, actor text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before bigint;
+    n bigint;
+BEGIN
+    IF relata.store_ok(store) IS NOT TRUE THEN
+        PERFORM relata.check_row(store, 'delete', 'a:a', 'a', 'a:a', NULL, NULL, NULL);
+    END IF;
+    IF target IS NULL OR target LIKE '%:*' OR strpos(target, '#') > 0 OR strpos(target, ':') < 2
+       OR NOT relata.object_ok(target) AND NOT EXISTS (SELECT FROM relata.keys_about(store, target)) THEN
+        PERFORM relata.refuse(CASE kind WHEN 'erase_subject' THEN 'subject' ELSE 'object' END, target, 'must be type:id', CASE
+            WHEN target LIKE '%:*' THEN 'Delete grants to everybody one by one, with relata.delete_tuples().'
+            WHEN strpos(target, '#') > 0 THEN 'Name the object; its usersets go with it.'
+            ELSE 'Encode ids with relata.encode_id().' END);
+    END IF;
+    before := nextval('relata.outbox_id');
+    n := relata.purge(target, store, actor, before);
+    INSERT INTO relata.request (kind, store, target, actor, xid, before, tuples)
+    VALUES (kind, store, target, actor, pg_current_xact_id(), before, n);
+    RETURN n;
+END $$;
+
+CREATE FUNCTION relata.delete_object(object text, store text DEFAULT 'default', actor text DEFAULT NULL) RETURNS bigint
+    LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    RETURN relata.request_purge('delete_object', object, store, actor);
+
+CREATE FUNCTION relata.erase_subject(subject text, store text DEFAULT 'default', actor text DEFAULT NULL) RETURNS bigint
+    LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    RETURN relata.request_purge('erase_subject', subject, store, actor);
+
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Internals are nobody's; services get what they call.
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA relata FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION relata.object_ok, relata.relation_ok, relata.subject_ok, relata.tuple_ok, relata.store_ok,
+    relata.key_hash, relata.check_tuple, relata.check_condition, relata.refuse, relata.double_holds, relata.value_size,
+    relata.varint_size, relata.context_control, relata.cluster, relata.token
+    TO relata_service, relata_relay, relata_writer, relata_lister, relata_auditor, relata_repair;
+GRANT EXECUTE ON FUNCTION relata.write_tuple, relata.delete_tuple, relata.write_tuples, relata.delete_tuples,
+    relata.delete_object, relata.erase_subject, relata.touch_tuple, relata.touch_tuples TO relata_service;

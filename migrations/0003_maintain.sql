@@ -1,0 +1,203 @@
+-- Upkeep, called every few seconds by whoever reads the outbox: repeats deletions for late grants, finishes erasures,
+-- drops tombstones and old dead letters. Bounded by max_rows for each kind of work; it waits for nobody's row locks
+-- except in a repetition, which ends the call when it found something.
+
+-- At most `cap` pending rows are counted: cheap for a metric.
+CREATE FUNCTION relata.pending(store text, cap int DEFAULT 100000) RETURNS bigint
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT count(*) FROM (SELECT FROM relata.outbox o WHERE o.store = pending.store LIMIT pending.cap) x;
+END;
+
+-- True if nothing of the key is pending, parked or in flight.
+CREATE FUNCTION relata.at_rest(store text, object text, relation text, subject text) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN NOT EXISTS (SELECT FROM relata.outbox o WHERE o.key = relata.key_hash(at_rest.object, at_rest.relation, at_rest.subject)
+                       AND o.store = at_rest.store)
+       AND NOT EXISTS (SELECT FROM relata.dead_letter d WHERE d.store = at_rest.store AND d.object = at_rest.object
+                       AND d.relation = at_rest.relation AND d.subject = at_rest.subject AND d.closed_at IS NULL)
+       AND NOT EXISTS (SELECT FROM relata.inflight i, unnest(i.objects, i.relations, i.subjects) AS k(o, r, s)
+                       WHERE i.store = at_rest.store AND k.o = at_rest.object AND k.r = at_rest.relation
+                         AND k.s = at_rest.subject);
+END $$;
+
+-- Repeats delete_object and erase_subject for grants that were not committed when they ran. The first look notes which
+-- transactions run; when all of those have ended, every grant that is older than the request can be seen.
+CREATE FUNCTION relata.repeat_requests(store text, OUT repeated bigint, OUT more boolean)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q relata.request;
+    n bigint;
+BEGIN
+    repeated := 0;
+    more := false;
+    FOR q IN SELECT * FROM relata.request r WHERE r.store = repeat_requests.store AND r.repeated_at IS NULL
+                 AND r.done_at IS NULL AND (r.horizon IS NULL OR r.horizon <= pg_snapshot_xmin(pg_current_snapshot()))
+             ORDER BY r.id LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
+        IF q.horizon IS NULL THEN
+            UPDATE relata.request r SET horizon = pg_snapshot_xmax(pg_current_snapshot()) WHERE r.id = q.id;
+        ELSE
+            n := relata.purge(q.target, q.store, q.actor, q.before);
+            UPDATE relata.request r
+            SET repeated_at = clock_timestamp(), tuples = tuples + n,
+                done_at = CASE WHEN q.kind = 'delete_object' THEN clock_timestamp() END
+            WHERE r.id = q.id;
+            repeated := repeated + 1;
+            IF n > 0 THEN
+                more := true; -- it holds ledger rows now: commit before taking others
+                RETURN;
+            END IF;
+        END IF;
+    END LOOP;
+END $$;
+
+-- What an erasure leaves behind goes when the store has it: tombstones, closed dead letters, probes, actor names.
+CREATE FUNCTION relata.finish_erasures(store text, max_rows int) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q relata.request;
+    names text[];
+    left_over boolean;
+    finished bigint := 0;
+BEGIN
+    FOR q IN SELECT * FROM relata.request r WHERE r.store = finish_erasures.store AND r.kind = 'erase_subject'
+                 AND r.repeated_at IS NOT NULL AND r.done_at IS NULL
+             ORDER BY r.id LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
+        DELETE FROM relata.tuple t
+        USING (SELECT t.object, t.relation, t.subject FROM relata.tuple t
+               JOIN relata.keys_about(q.store, q.target) k ON k.object = t.object AND k.relation = t.relation AND k.subject = t.subject
+               WHERE t.store = q.store AND NOT t.present AND relata.at_rest(t.store, t.object, t.relation, t.subject)
+               LIMIT max_rows FOR UPDATE OF t SKIP LOCKED) k
+        WHERE t.store = q.store AND t.object = k.object AND t.relation = k.relation AND t.subject = k.subject
+          AND relata.at_rest(t.store, t.object, t.relation, t.subject);
+        DELETE FROM relata.dead_letter d
+        WHERE d.store = q.store AND d.closed_at IS NOT NULL
+          AND (d.object = q.target OR d.subject = q.target OR (d.subject >= q.target || '#' AND d.subject < q.target || '$'));
+        DELETE FROM relata.probe p
+        WHERE p.store = q.store
+          AND (p.object = q.target OR p.subject = q.target OR (p.subject >= q.target || '#' AND p.subject < q.target || '$'));
+        -- An actor may be written as the subject or as its bare id.
+        names := ARRAY[q.target, substr(q.target, strpos(q.target, ':') + 1)];
+        UPDATE relata.dead_letter d SET actor = 'erased:' || q.id WHERE d.actor = ANY (names);
+        UPDATE relata.request r SET actor = 'erased:' || q.id WHERE r.actor = ANY (names);
+        left_over := EXISTS (SELECT FROM relata.keys_about(q.store, q.target) k
+                             JOIN relata.tuple t ON t.store = q.store AND t.object = k.object AND t.relation = k.relation
+                                  AND t.subject = k.subject
+                             WHERE NOT t.present)
+            OR EXISTS (SELECT FROM relata.dead_letter d
+                       WHERE d.store = q.store AND d.closed_at IS NULL
+                         AND (d.object = q.target OR d.subject = q.target
+                              OR (d.subject >= q.target || '#' AND d.subject < q.target || '$')));
+        IF NOT left_over THEN
+            -- Rows that wait for other reasons: the name goes now. One pass over the outbox, hence the last step.
+            UPDATE relata.outbox o SET actor = 'erased:' || q.id
+            WHERE o.ctid = ANY (ARRAY(SELECT ctid FROM relata.outbox WHERE actor = ANY (names)
+                                      LIMIT max_rows FOR UPDATE SKIP LOCKED));
+            IF NOT EXISTS (SELECT FROM relata.outbox WHERE actor = ANY (names)) THEN
+                UPDATE relata.request r SET done_at = clock_timestamp() WHERE r.id = q.id;
+                finished := finished + 1;
+            END IF;
+        END IF;
+    END LOOP;
+    RETURN finished;
+END $$;
+
+-- One page of tombstones in key order, where the last call stopped. A row that changed since this statement's snapshot is
+-- checked again under its lock: its changed_at is then new, so what pends on it need not be visible here.
+CREATE FUNCTION relata.sweep_tombstones(store text, max_rows int, OUT swept bigint, OUT more boolean)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    p relata.sweep;
+    keep interval := (SELECT value FROM relata.setting WHERE name = 'tombstone_retention');
+    seen bigint;
+    last_o text; -- the page's last key
+    last_r text;
+    last_s text;
+BEGIN
+    swept := 0;
+    more := false;
+    SELECT * INTO p FROM relata.sweep w WHERE w.store = sweep_tombstones.store FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        INSERT INTO relata.sweep (store) VALUES (sweep_tombstones.store) ON CONFLICT DO NOTHING;
+        RETURN;
+    END IF;
+    IF p.not_before > clock_timestamp() THEN
+        RETURN;
+    END IF;
+    WITH page AS MATERIALIZED (
+        SELECT t.object, t.relation, t.subject FROM relata.tuple t
+        WHERE t.store = p.store AND NOT t.present AND (t.object, t.relation, t.subject) > (p.object, p.relation, p.subject)
+        ORDER BY t.store, t.object, t.relation, t.subject LIMIT max_rows)
+    SELECT l.object, l.relation, l.subject, (SELECT count(*) FROM page) INTO last_o, last_r, last_s, seen
+    FROM (SELECT * FROM page ORDER BY object DESC, relation DESC, subject DESC LIMIT 1) l;
+    seen := coalesce(seen, 0);
+    IF seen > 0 THEN
+        WITH busy AS MATERIALIZED (
+            SELECT k.o, k.r, k.s FROM relata.inflight i, unnest(i.objects, i.relations, i.subjects) AS k(o, r, s)
+            WHERE i.store = p.store
+        ), gone AS MATERIALIZED (
+            SELECT t.object, t.relation, t.subject FROM relata.tuple t
+            WHERE t.store = p.store AND NOT t.present AND t.changed_at < clock_timestamp() - keep
+              AND (t.object, t.relation, t.subject) > (p.object, p.relation, p.subject)
+              AND (t.object, t.relation, t.subject) <= (last_o COLLATE "C", last_r COLLATE "C", last_s COLLATE "C")
+              AND NOT EXISTS (SELECT FROM busy WHERE busy.o = t.object AND busy.r = t.relation AND busy.s = t.subject)
+              AND (SELECT true FROM relata.outbox o WHERE o.key = relata.key_hash(t.object, t.relation, t.subject)
+                   AND o.store = t.store LIMIT 1) IS NULL
+              AND (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
+                   AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NULL
+            FOR UPDATE OF t SKIP LOCKED
+        ), deleted AS (
+            DELETE FROM relata.tuple t USING gone g
+            WHERE t.store = p.store AND t.object = g.object AND t.relation = g.relation AND t.subject = g.subject
+            RETURNING 1
+        )
+        SELECT count(*) INTO swept FROM deleted;
+    END IF;
+    IF seen < max_rows THEN -- the end: begin again after a tenth of the retention
+        UPDATE relata.sweep w SET object = '', relation = '', subject = '',
+               not_before = clock_timestamp() + least(greatest(keep / 10, interval '1 second'), interval '10 minutes')
+        WHERE w.store = p.store;
+    ELSE
+        UPDATE relata.sweep w SET object = last_o, relation = last_r, subject = last_s
+        WHERE w.store = p.store;
+        more := true;
+    END IF;
+END $$;
+
+CREATE FUNCTION relata.maintain(store text DEFAULT 'default', max_rows int DEFAULT 1000, OUT repeated bigint,
+                                OUT erased bigint, OUT tombstones bigint, OUT dead_letters bigint, OUT writers bigint,
+                                OUT more boolean)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n constant int := least(greatest(coalesce(max_rows, 1000), 1), 10000);
+BEGIN
+    erased := 0;
+    tombstones := 0;
+    dead_letters := 0;
+    writers := 0;
+    SELECT r.repeated, r.more INTO repeated, more FROM relata.repeat_requests(maintain.store) r;
+    IF more THEN
+        RETURN;
+    END IF;
+    erased := relata.finish_erasures(maintain.store, n);
+    SELECT s.swept, s.more INTO tombstones, more FROM relata.sweep_tombstones(maintain.store, n) s;
+    DELETE FROM relata.dead_letter d
+    WHERE d.id = ANY (ARRAY(
+        SELECT x.id FROM relata.dead_letter x
+        WHERE x.closed_at < clock_timestamp() - (SELECT value FROM relata.setting WHERE name = 'dead_letter_retention')
+        ORDER BY x.closed_at LIMIT n FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS dead_letters = ROW_COUNT;
+    DELETE FROM relata.writer w
+    WHERE w.id = ANY (ARRAY(
+        SELECT x.id FROM relata.writer x
+        WHERE x.ended_at < clock_timestamp() - (SELECT value FROM relata.setting WHERE name = 'writer_retention')
+          AND NOT EXISTS (SELECT FROM relata.inflight i WHERE i.writer = x.id)
+        LIMIT n FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS writers = ROW_COUNT;
+END $$;
+
+REVOKE EXECUTE ON FUNCTION relata.pending, relata.at_rest, relata.repeat_requests, relata.finish_erasures,
+    relata.sweep_tombstones, relata.maintain FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION relata.maintain TO relata_relay, relata_writer;
+GRANT EXECUTE ON FUNCTION relata.pending, relata.at_rest TO relata_relay, relata_writer, relata_lister, relata_auditor, relata_repair;
