@@ -1,0 +1,193 @@
+/* output.c - results for people and for programs. */
+#include <ctype.h>
+#include <stdlib.h>
+
+#include "relatactl/ctl.h"
+
+#define COLUMNS_MAX 12
+#define CELL_SHOWN_MAX 120
+
+enum exit_code exit_of(enum status st)
+{
+    switch (st) {
+    case ST_OK:
+        return EXIT_DONE;
+    case ST_CONFIG:
+        return EXIT_USAGE;
+    case ST_RETRY:
+    case ST_THROTTLED:
+    case ST_UNKNOWN:
+    case ST_DEADLINE:
+        return EXIT_UNREADY;
+    case ST_CONFLICT:
+    case ST_INVALID:
+    case ST_TOO_BIG:
+    case ST_DENIED:
+    case ST_MISSING:
+    case ST_NOT_FOUND:
+    case ST_STOPPED:
+    case ST_NOMEM:
+    case ST_FATAL:
+        return EXIT_FAILED;
+    }
+    return EXIT_FAILED;
+}
+
+/* The hint that most often helps. */
+static const char *remedy(const struct err *err)
+{
+    if (strcmp(err->code, "42P01") == 0 || strcmp(err->code, "3F000") == 0 || strcmp(err->code, "42883") == 0 ||
+        strcmp(err->code, "42703") == 0)
+        return " (is this database migrated? relatactl migrate)";
+    return "";
+}
+
+enum exit_code ctl_fail(const struct ctl *ctl, const struct err *err)
+{
+    const char *word = ctl->command ? ctl->command->name : "";
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "relatactl%s%s: %s%s%s%s%s\n", *word ? " " : "", word, err->text, *err->code ? " [" : "",
+                  err->code, *err->code ? "]" : "", remedy(err));
+    if (ctl->json)
+        ctl_print_json(json_pack("{s:{s:s, s:s, s:s}}", "error", "status", status_name(err->status), "code", err->code,
+                                 "text", err->text));
+    return exit_of(err->status);
+}
+
+void ctl_print_json(json_t *value)
+{
+    if (!value || json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) != 0)
+        (void)fprintf(stderr, "relatactl: cannot print the result as JSON\n");
+    else
+        (void)fputc('\n', stdout);
+    json_decref(value);
+}
+
+/* ---- tables ---- */
+
+struct table {
+    size_t ncols, nrows, cap;
+    char **cells; /* headings first */
+};
+
+static char *cell_dup(const char *text)
+{
+    if (!text)
+        text = "-";
+    char *copy = strndup(text, 4096);
+    for (char *p = copy; p && *p; p++) {
+        if (iscntrl((unsigned char)*p))
+            *p = '?';
+    }
+    return copy;
+}
+
+struct table *table_new(size_t ncols, const char *const *headings)
+{
+    struct table *t = calloc(1, sizeof *t);
+    if (!t || ncols > COLUMNS_MAX) {
+        free(t);
+        return NULL;
+    }
+    t->ncols = ncols;
+    table_add(t, headings);
+    return t;
+}
+
+void table_add(struct table *t, const char *const *cells)
+{
+    if (!t)
+        return;
+    if (t->nrows == t->cap) {
+        size_t cap = t->cap ? t->cap * 2 : 16;
+        char **grown = realloc(t->cells, cap * t->ncols * sizeof *grown);
+        if (!grown)
+            return;
+        t->cells = grown;
+        t->cap = cap;
+    }
+    for (size_t i = 0; i < t->ncols; i++)
+        t->cells[t->nrows * t->ncols + i] = cell_dup(cells[i]);
+    t->nrows++;
+}
+
+/* Columns are counted in code points. */
+static size_t shown_width(const char *s)
+{
+    size_t n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+void table_print(struct table *t)
+{
+    size_t width[COLUMNS_MAX] = {0};
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->nrows * t->ncols; i++) {
+        size_t w = t->cells[i] ? shown_width(t->cells[i]) : 0;
+        if (w > width[i % t->ncols])
+            width[i % t->ncols] = w < CELL_SHOWN_MAX ? w : CELL_SHOWN_MAX;
+    }
+    for (size_t row = 0; row < t->nrows; row++) {
+        for (size_t col = 0; col < t->ncols; col++) {
+            char *cell = t->cells[row * t->ncols + col];
+            const char *text = cell ? cell : "";
+            size_t w = shown_width(text);
+            int pad = col + 1 < t->ncols && w < width[col] ? (int)(width[col] - w) : 0;
+            (void)printf("%s%*s%s", text, pad, "", col + 1 < t->ncols ? "  " : "\n");
+            free(cell);
+        }
+    }
+    free(t->cells);
+    free(t);
+}
+
+/* ---- JSON of a query's rows ---- */
+
+static json_t *json_of_cell(const struct pg_result *r, int row, int col, char kind)
+{
+    if (pg_is_null(r, row, col))
+        return json_null();
+    const char *text = pg_text(r, row, col);
+    json_t *v = NULL;
+    if (kind == 'i')
+        v = json_integer(pg_int(r, row, col));
+    else if (kind == 'f')
+        v = json_real(pg_double(r, row, col));
+    else if (kind == 'b')
+        v = json_boolean(pg_bool(r, row, col));
+    else if (kind == 'j')
+        v = json_loadb(text, pg_len(r, row, col), JSON_DECODE_ANY, NULL);
+    else
+        v = json_string(text);
+    return v ? v : json_string(text);
+}
+
+json_t *json_of_rows(const struct pg_result *r, const char *const *names, const char *kinds)
+{
+    json_t *list = json_array();
+    for (int row = 0; row < pg_rows(r); row++) {
+        json_t *object = json_object();
+        for (int col = 0; kinds[col]; col++)
+            (void)json_object_set_new(object, names[col], json_of_cell(r, row, col, kinds[col]));
+        (void)json_array_append_new(list, object);
+    }
+    return list;
+}
+
+const char *age_text(double seconds, char out[static 32])
+{
+    if (seconds < 1)
+        (void)snprintf(out, 32, "%.0f ms", seconds * 1000);
+    else if (seconds < 120)
+        (void)snprintf(out, 32, "%.1f s", seconds);
+    else if (seconds < 7200)
+        (void)snprintf(out, 32, "%.0f min", seconds / 60);
+    else if (seconds < 172800)
+        (void)snprintf(out, 32, "%.1f h", seconds / 3600);
+    else
+        (void)snprintf(out, 32, "%.1f d", seconds / 86400);
+    return out;
+}
