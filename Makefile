@@ -21,8 +21,8 @@ WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes 
         -Wwrite-strings -Wformat=2 -Wundef -Wvla -Wimplicit-fallthrough -Wswitch-enum
 CPPFLAGS += -I. -I$(BUILD)/gen -D_GNU_SOURCE -DRELATA_VERSION='"$(VERSION)"' -include common/base/banned.h
 CFLAGS   ?= -O2 -g
-SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 comma    := ,
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -linih -lcrypto -lpthread -lm
 HARDEN   := -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2) -fPIE
@@ -68,12 +68,12 @@ tests-build: build $(UNIT_TESTS) $(INTEGRATION_TESTS)
 #: make test       build everything and pass every test, on real services (SAN=address|thread for sanitizers; ONLY=name for one)
 test: deps
 	$(Q)$(MAKE) --no-print-directory -j$$(nproc) tests-build
-	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests ONLY='$(ONLY)' scripts/test
+	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests SAN='$(SAN)' ONLY='$(ONLY)' scripts/test
 
 #: make soak       the randomised tests at full count
 soak: deps
 	$(Q)$(MAKE) --no-print-directory -j$$(nproc) tests-build
-	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests RELATA_SOAK=1 ONLY='$(ONLY)' scripts/test
+	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests SAN='$(SAN)' RELATA_SOAK=1 ONLY='$(ONLY)' scripts/test
 
 #: make demo       the main job on real services, by itself (SCALE=10, BROKER=kafka|none, STORE=openfga)
 demo: deps
@@ -154,7 +154,7 @@ $(foreach p,$(DEMO_BIN:$(BIN)/demo-%=%),$(eval $(call demo_rule,$(p))))
 # A test may include the sources of a program's own files by listing them in TEST_SRC_<name>.
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libharness.a $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS) -lcmocka
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS) -lssl -lcmocka
 
 # Unit tests of a program's own files name them here.
 # $(BUILD)/tests/unit/lane_test: $(BUILD)/obj/tuple-writer/lane.o

@@ -162,7 +162,7 @@ struct tuple_set *tuple_set_query(struct harness *h, const char *sql)
 
     if (!pg_alive(h->pg) && pg_reopen(h->pg, deadline_in_ms(harness_ms(10000)), &err) != ST_OK)
         fail_msg("%s", err.text);
-    if (pg_copy_out(h->pg, sql, harness_ms(30000), add_row, s, &err) != ST_OK)
+    if (pg_copy_out(h->pg, harness_strf(h, "COPY (%s) TO STDOUT", sql), harness_ms(30000), add_row, s, &err) != ST_OK)
         fail_msg("%s: %s: %s", err.code, err.text, sql);
     return s;
 }

@@ -87,7 +87,7 @@ int harness_teardown(void **state);
 extern const char harness_model[];
 
 /* ---- SQL, on h->pg, bounded by 30 s ---- */
-/* Any statements. */
+/* Any statements. Tables are named in full (public.x): the search path is pg_catalog alone. */
 void harness_sql(struct harness *h, const char *sql);
 void harness_sqlf(struct harness *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* First column of the first row, "" if there is none or NULL. Valid until the test ends. */
