@@ -318,11 +318,33 @@ enum status store_wire_start(struct store_wire *w, struct store_exchange *x, con
     return ST_OK;
 }
 
-unsigned store_retry_after_ms(int64_t seconds)
+unsigned store_retry_after_ms(const char *value, int64_t now_s)
 {
+    int64_t seconds = 0;
+
+    value += strspn(value, " \t");
+    if (*value >= '0' && *value <= '9') {
+        for (; *value >= '0' && *value <= '9'; value++)
+            seconds = seconds > RETRY_AFTER_MAX_S ? seconds : seconds * 10 + (*value - '0');
+        if (value[strspn(value, " \t")] != '\0')
+            return 0;
+    } else {
+        seconds = (int64_t)curl_getdate(value, NULL);
+        seconds = seconds == -1 ? 0 : seconds - now_s;
+    }
     if (seconds <= 0)
         return 0;
     return (unsigned)(seconds > RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : seconds) * 1000u;
+}
+
+/* curl's own CURLINFO_RETRY_AFTER reads a number that is too large as 0. */
+static unsigned retry_after(CURL *easy)
+{
+    struct curl_header *h;
+
+    if (curl_easy_header(easy, "Retry-After", 0, CURLH_HEADER, -1, &h) != CURLHE_OK)
+        return 0;
+    return store_retry_after_ms(h->value, clock_wall_us() / 1000000);
 }
 
 /* Mark every exchange that has ended. */
@@ -333,7 +355,6 @@ static void collect(struct store_wire *w)
 
     while ((msg = curl_multi_info_read(w->multi, &left)) != NULL) {
         struct store_exchange *x = NULL;
-        curl_off_t seconds = 0;
 
         if (msg->msg != CURLMSG_DONE)
             continue;
@@ -344,8 +365,7 @@ static void collect(struct store_wire *w)
         x->rc = rc;
         x->done = true;
         (void)curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &x->http_status);
-        if (curl_easy_getinfo(easy, CURLINFO_RETRY_AFTER, &seconds) == CURLE_OK)
-            x->retry_after_ms = store_retry_after_ms(seconds);
+        x->retry_after_ms = x->http_status >= 400 ? retry_after(easy) : 0;
         withdraw(x, w);
     }
 }

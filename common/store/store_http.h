@@ -80,7 +80,8 @@ enum status store_wire_start(struct store_wire *w, struct store_exchange *x, con
 enum status store_wire_wait(struct store_wire *w, struct store_exchange *x, mono_us deadline,
                             struct err *err) MUST_CHECK;
 
-/* A Retry-After in seconds as milliseconds, within 0..60 s. */
-unsigned store_retry_after_ms(int64_t seconds);
+/* The value of a Retry-After (seconds or HTTP date) as milliseconds from now, at most 60 s; 0 = none that makes sense.
+ */
+unsigned store_retry_after_ms(const char *value, int64_t now_s);
 
 #endif

@@ -4,6 +4,7 @@
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/x509v3.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -41,12 +42,11 @@ static void add_extension(X509 *cert, X509 *issuer, int nid, const char *value)
 static X509 *blank(const char *name, EVP_PKEY *key)
 {
     X509 *cert = X509_new();
-    unsigned char serial[8];
+    uint64_t serial;
 
-    if (!cert || RAND_bytes(serial, sizeof(serial)) != 1)
+    if (!cert || RAND_bytes((unsigned char *)&serial, sizeof(serial)) != 1)
         die("X509_new");
-    serial[0] &= 0x7f;
-    BN_to_ASN1_INTEGER(BN_bin2bn(serial, sizeof(serial), NULL), X509_get_serialNumber(cert));
+    ASN1_INTEGER_set_uint64(X509_get_serialNumber(cert), serial >> 1);
     X509_set_version(cert, X509_VERSION_3);
     X509_gmtime_adj(X509_getm_notBefore(cert), -3600);
     X509_gmtime_adj(X509_getm_notAfter(cert), 86400);
