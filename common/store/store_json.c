@@ -495,6 +495,15 @@ enum status store_json_object(struct bytes body, struct err *err)
     return st;
 }
 
+/* Cut at a code point. */
+static void copy_cut(char *to, size_t size, const char *from)
+{
+    size_t n = utf8_cut(from, strlen(from), size - 1);
+
+    memcpy(to, from, n);
+    to[n] = '\0';
+}
+
 bool store_json_fault(struct bytes body, struct store_fault *out)
 {
     json_t *root = NULL;
@@ -505,9 +514,9 @@ bool store_json_fault(struct bytes body, struct store_fault *out)
         code = member(root, "code");
         message = member(root, "message");
         if (code)
-            snprintf(out->code, sizeof(out->code), "%s", code);
+            copy_cut(out->code, sizeof(out->code), code);
         if (message)
-            snprintf(out->message, sizeof(out->message), "%s", message);
+            copy_cut(out->message, sizeof(out->message), message);
     }
     json_decref(root);
     return out->code[0] != '\0';
@@ -546,6 +555,6 @@ void store_json_token_refusal(struct bytes body, char *refusal, size_t size)
 
     if (parse(body, &root, NULL) == ST_OK)
         s = member(root, "error");
-    snprintf(refusal, size, "%s", s ? s : "");
+    copy_cut(refusal, size, s ? s : "");
     json_decref(root);
 }
