@@ -213,8 +213,8 @@ static enum status fetch(struct store_auth *a, struct store_wire *w, mono_us dea
     enum status st = ask_endpoint(a, w, until, token, expires_s, err);
 
     /* The request to the store has not been sent, whatever became of this one. */
-    if (st == ST_UNKNOWN || (st == ST_DEADLINE && clock_mono_us() < deadline)) {
-        st = ST_RETRY;
+    if (st == ST_UNKNOWN || st == ST_DEADLINE) {
+        st = clock_mono_us() >= deadline ? ST_DEADLINE : ST_RETRY;
         if (err)
             err->status = st;
     }
