@@ -1,0 +1,352 @@
+#include "tuple-writer/lane_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "tuple-writer/metrics.h"
+#include "tuple-writer/wait.h"
+
+#define UNSEEN_MIN_MS 2
+#define UNSEEN_MAX_MS 100
+
+/* ---- what is next (with the mutex held) ---- */
+static struct late **late_due(struct lane *l, mono_us now)
+{
+    for (struct late **at = &l->lates; *at; at = &(*at)->next)
+        if ((*at)->due <= now)
+            return at;
+    return NULL;
+}
+
+/* True if there is something to do now; *until = when to look again. */
+static bool has_work(struct lane *l, mono_us now, mono_us *until)
+{
+    *until = hint_table_wake(&l->hints, now);
+    if (l->parcels) { /* nothing overtakes a parcel: its keys' order, and the store, wait for it */
+        *until = l->retry_at;
+        return l->retry_at <= now;
+    }
+    for (struct late *late = l->lates; late; late = late->next)
+        *until = deadline_min(*until, late->due);
+    return late_due(l, now) || hint_table_queued(&l->hints);
+}
+
+static bool lane_wait(struct lane *l)
+{
+    bool work = false;
+    pthread_mutex_lock(&l->mu);
+    while (!atomic_load(&l->all->stopping)) {
+        mono_us until;
+        work = has_work(l, clock_mono_us(), &until);
+        if (work)
+            break;
+        wait_cond(&l->wake, &l->mu, until);
+    }
+    pthread_mutex_unlock(&l->mu);
+    return work && !atomic_load(&l->all->stopping);
+}
+
+static void late_free(struct lane *l, struct late *late)
+{
+    atomic_fetch_sub(&l->all->lates, 1);
+    free(late);
+}
+
+static void leave_late(struct entry *e)
+{
+    struct late *late = e->late;
+    for (size_t i = 0; late && i < late->n; i++) {
+        if (late->entries[i] == e) {
+            late->entries[i] = late->entries[--late->n];
+            break;
+        }
+    }
+    e->late = NULL;
+}
+
+void lane_add_late(struct late *late, struct entry *e)
+{
+    leave_late(e);
+    late->entries[late->n++] = e;
+    e->late = late;
+    e->late_due = late->due;
+}
+
+/* The late batch that is due, as a batch. Its entries are taken from wherever they stand. */
+static struct batch *take_late(struct lane *l, struct late **at)
+{
+    struct batch *b = batch_new();
+    if (!b)
+        return NULL;
+    struct late *late = *at;
+    *at = late->next;
+    b->late = true;
+    b->intent = late->intent;
+    for (size_t i = 0; i < late->n; i++) {
+        struct entry *e = late->entries[i];
+        e->late = NULL;
+        hint_table_grab(&l->hints, e);
+        batch_add(b, e);
+    }
+    late_free(l, late);
+    return b;
+}
+
+/* A key whose partition went to another writer, with nothing of ours under way, is not sent any more. */
+static bool unwanted(const struct lane *l, const struct item *it)
+{
+    const struct entry *e = it->entry;
+    return l->all->w->cfg->source == SOURCE_KAFKA && !e->refs && !it->force && !e->force && !e->late && !e->late_until;
+}
+
+static void drop_unwanted(struct lane *l, struct batch *b)
+{
+    for (size_t i = 0; i < b->n;) {
+        if (unwanted(l, &b->items[i])) {
+            hint_table_done(&l->hints, b->items[i].entry);
+            b->items[i] = b->items[--b->n];
+        } else {
+            i++;
+        }
+    }
+}
+
+static void fill(struct lane *l, struct batch *b)
+{
+    struct entry *entries[STORE_WRITE_MAX];
+    size_t limit = (size_t)atomic_load(&l->all->batch_limit);
+    if (b->alone || b->n >= limit)
+        return;
+    size_t n = hint_table_take(&l->hints, entries, limit - b->n);
+    for (size_t i = 0; i < n; i++)
+        batch_add(b, entries[i]);
+}
+
+/* The next batch; NULL if there is nothing to do after all. */
+static struct batch *lane_take(struct lane *l)
+{
+    pthread_mutex_lock(&l->mu);
+    mono_us now = clock_mono_us();
+    struct batch *b = l->parcels;
+    struct late **late;
+    hint_table_wake(&l->hints, now);
+    if (b) {
+        l->parcels = b->next;
+        b->next = NULL;
+        batch_refresh(b);
+        drop_unwanted(l, b);
+    } else if ((late = late_due(l, now))) {
+        b = take_late(l, late);
+    } else if (hint_table_queued(&l->hints)) {
+        b = batch_new();
+    }
+    if (b)
+        fill(l, b);
+    if (b && b->n == 0 && b->intent == 0) {
+        free(b);
+        b = NULL;
+    }
+    pthread_mutex_unlock(&l->mu);
+    return b;
+}
+
+/* ---- afterwards (with the mutex held) ---- */
+static void push_parcel(struct lane *l, struct batch *b, int64_t wait_ms)
+{
+    b->next = l->parcels;
+    l->parcels = b;
+    l->retry_at = deadline_in_ms(wait_ms);
+}
+
+/* Nothing is owed for the item any more, unless there is news of its key. */
+static void finish(struct lane *l, struct item *it, mono_us began)
+{
+    struct entry *e = it->entry;
+    bool news = e->force || (e->hint_id > it->hint_id && e->hint_id > it->version);
+    if (e->late_until <= began && !e->late)
+        e->late_until = 0;
+    e->unseen_since = 0;
+    e->delays = 0;
+    if (news)
+        hint_table_requeue(&l->hints, e);
+    else if (e->late)
+        e->place = ENTRY_NOWHERE;
+    else
+        hint_table_done(&l->hints, e);
+}
+
+static void delay_unseen(struct lane *l, struct item *it)
+{
+    struct entry *e = it->entry;
+    mono_us now = clock_mono_us();
+    if (!e->unseen_since)
+        e->unseen_since = now;
+    if (it->created_us && (!e->created_us || it->created_us < e->created_us))
+        e->created_us = it->created_us;
+    unsigned shift = e->delays < 6 ? e->delays : 6;
+    int64_t ms = UNSEEN_MIN_MS << shift;
+    hint_table_delay(&l->hints, e, now + 1000 * (ms < UNSEEN_MAX_MS ? ms : UNSEEN_MAX_MS));
+}
+
+/* Applied, but not to be acknowledged before its late window is over. */
+static void set_late(struct lane *l, struct item *it, struct late *late)
+{
+    struct entry *e = it->entry;
+    if (it->state == ITEM_APPLIED)
+        e->applied_version = it->version;
+    if (!it->covered && late) {
+        if (e->late_until > late->due)
+            late->due = e->late_until;
+        lane_add_late(late, e);
+    }
+    if (e->hint_id > it->hint_id && e->hint_id > it->version)
+        hint_table_requeue(&l->hints, e);
+    else
+        e->place = ENTRY_NOWHERE;
+}
+
+static bool stays_late(const struct item *it, mono_us began)
+{
+    return (it->state == ITEM_APPLIED || it->state == ITEM_PARKED) && it->late_until > began;
+}
+
+static size_t count_uncovered(const struct batch *b, mono_us began)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->n; i++)
+        n += stays_late(&b->items[i], began) && !b->items[i].covered;
+    return n;
+}
+
+/* Items whose version moved go on at once, under the same intent. */
+static void carry_moved(struct lane *l, struct batch *b)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->n; i++)
+        if (b->items[i].state == ITEM_MOVED)
+            b->items[n++] = b->items[i];
+    b->n = n;
+    b->late = b->alone = b->conflicted = false;
+    b->tries = 0;
+    if (n > 0)
+        push_parcel(l, b, 0);
+    else
+        free(b);
+}
+
+static void settle(struct lane *l, struct batch *b, const struct verdict *v)
+{
+    bool other_model = gate_pinned(l->all->w->gate).generation != v->generation;
+    struct late *late = NULL;
+    if (count_uncovered(b, v->began) > 0) {
+        late = calloc(1, sizeof *late);
+        if (!late) { /* keep everything as it is and try later */
+            push_parcel(l, b, 1000);
+            return;
+        }
+        late->intent = b->intent;
+        b->intent = 0;
+    }
+    for (size_t i = 0; i < b->n; i++) {
+        struct item *it = &b->items[i];
+        if (it->state == ITEM_PARKED && other_model)
+            it->entry->force = true;
+        if (stays_late(it, v->began))
+            set_late(l, it, late);
+        else if (it->state == ITEM_UNSEEN)
+            delay_unseen(l, it);
+        else if (it->state != ITEM_MOVED)
+            finish(l, it, v->began);
+    }
+    if (late) {
+        late->next = l->lates;
+        l->lates = late;
+        atomic_fetch_add(&l->all->lates, 1);
+        for (size_t i = 0; i < late->n; i++)
+            late->entries[i]->late_due = late->due;
+    }
+    carry_moved(l, b);
+}
+
+/* What was sent may still take effect for one late window from now on. */
+static void mark_unknown(struct lane *l, struct batch *b, mono_us given_up)
+{
+    mono_us until = given_up + l->all->w->cfg->store.late_window_ms * 1000;
+    for (size_t i = 0; i < b->n; i++)
+        if (b->items[i].state == ITEM_SENT && b->items[i].entry->late_until < until)
+            b->items[i].entry->late_until = until;
+}
+
+static void lane_settle(struct lane *l, struct batch *b, const struct verdict *v)
+{
+    for (size_t i = 0; i < b->n; i++)
+        if (b->items[i].state == ITEM_ACKED && b->items[i].present) {
+            lanes_note_applied(l->all, b->items[i].key, b->items[i].version);
+            break;
+        }
+    pthread_mutex_lock(&l->mu);
+    if (v->unknown)
+        mark_unknown(l, b, v->unknown);
+    struct batch *rest = NULL;
+    switch (v->kind) {
+    case VERDICT_SETTLED:
+        settle(l, b, v);
+        break;
+    case VERDICT_HALVE:
+        rest = batch_split(b);
+        if (rest)
+            push_parcel(l, rest, 0);
+        push_parcel(l, b, rest ? 0 : 1000);
+        break;
+    case VERDICT_AGAIN:
+    default:
+        b->tries++;
+        push_parcel(l, b, v->wait_ms);
+        break;
+    }
+    pthread_mutex_unlock(&l->mu);
+}
+
+/* A batch without keys only has an intent to give back. */
+static void drop_empty(struct lane *l, struct batch *b)
+{
+    struct err err;
+    if (ledger_drop_intent(&l->worker.ledger, b->intent, &err) == ST_OK) {
+        free(b);
+        return;
+    }
+    pthread_mutex_lock(&l->mu);
+    push_parcel(l, b, l->all->w->cfg->retry_max_ms);
+    pthread_mutex_unlock(&l->mu);
+}
+
+static void lane_step(struct lane *l, const struct pin *pin)
+{
+    struct verdict v = {.store = ST_STOPPED};
+    struct batch *b = lane_take(l);
+    if (b && b->n > 0) {
+        atomic_fetch_add(&l->all->busy, 1);
+        atomic_store(&l->worker.intent, b->intent);
+        converge(&l->worker, b, pin, &v);
+        lane_settle(l, b, &v);
+        atomic_store(&l->worker.intent, 0);
+        atomic_fetch_sub(&l->all->busy, 1);
+    } else if (b) {
+        drop_empty(l, b);
+    }
+    gate_leave(l->all->w->gate, v.store, &v.err);
+}
+
+void *lane_run(void *arg)
+{
+    struct lane *l = arg;
+    struct pin pin;
+    while (lane_wait(l) && gate_enter(l->all->w->gate, &pin))
+        lane_step(l, &pin);
+    pthread_mutex_lock(&l->all->mu);
+    l->ended = true;
+    pthread_cond_broadcast(&l->all->ended);
+    pthread_mutex_unlock(&l->all->mu);
+    return NULL;
+}

@@ -1,0 +1,58 @@
+/*
+ * lane.h - the lanes: threads that each converge the keys of their share of all objects, one Write at a time.
+ *
+ * Lane = hash(object) % N, so changes of one object keep together and one key is never under way twice. Each lane owns
+ * its part of the table of hints (under its mutex) and decides there, without a detour, what is next: batches to
+ * be tried again, late batches that are due, revocations, others.
+ *
+ * All functions are thread-safe, but for those named as the source's.
+ */
+#ifndef RELATA_WRITER_LANE_H
+#define RELATA_WRITER_LANE_H
+
+#include "common/base/status.h"
+#include "tuple-writer/hints.h"
+#include "tuple-writer/writer.h"
+
+struct lanes;
+
+/* Threads start with lanes_start(). */
+enum status lanes_new(struct lanes **out, struct writer *w, struct err *err) MUST_CHECK;
+enum status lanes_start(struct lanes *l, struct err *err) MUST_CHECK;
+/* Lanes finish the attempt that they are at (Write, event, acknowledgement) and end; nothing else is begun. */
+void lanes_stop(struct lanes *l);
+/* False if some still run at the deadline: then nothing that they use may be freed. */
+bool lanes_join(struct lanes *l, mono_us deadline);
+void lanes_free(struct lanes *l); /* after lanes_join(); accepts NULL */
+
+/* Hints of one page or poll, in order: those of one lane enter it together, so that a transaction's changes to an
+ * object find each other. Copies the strings, takes the refs. Never blocks on work. */
+void lanes_offer(struct lanes *l, const struct hint *hints, size_t n);
+/* Keys held that count against the window of revocations, or of others. */
+size_t lanes_held(struct lanes *l, bool revokes);
+
+/* An eventfd that becomes readable when refs are done, and when keys are done after lanes_want_room(). */
+int lanes_fd(struct lanes *l);
+void lanes_want_room(struct lanes *l);
+void lanes_fd_clear(struct lanes *l);
+/* Refs done since the last call; the caller frees them. */
+struct offset_ref *lanes_done(struct lanes *l);
+/* A partition is not ours any more (see hint_table_forget). Returns how many refs were freed. */
+size_t lanes_forget(struct lanes *l, const void *part, bool keep_taken);
+/* True while some lane has a batch in flight. */
+bool lanes_busy(struct lanes *l);
+
+/* The lane of an object. */
+unsigned lanes_index(const struct lanes *l, const char *object);
+/* Keys of one lane that may still be changed by a request whose sender is gone, covered by this intent of ours: to be
+ * converged when `due` has come, and not to be acknowledged before. */
+void lanes_adopt(struct lanes *l, unsigned lane, int64_t intent, const struct tuple_key *keys, size_t n, mono_us due);
+/* Intents that lanes hold now. Returns how many there are; fills at most `max`. */
+size_t lanes_intents(struct lanes *l, int64_t *out, size_t max);
+
+/* The last key applied since the last call, for relata.probe. The caller frees *key; NULL if there is none. */
+struct tuple_key *lanes_last_applied(struct lanes *l, int64_t *version);
+/* Gauges. */
+void lanes_metrics(struct lanes *l);
+
+#endif

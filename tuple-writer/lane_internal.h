@@ -1,0 +1,67 @@
+/*
+ * lane_internal.h - one lane, shared by lane.c (its thread) and lanes.c (all of them).
+ */
+#ifndef RELATA_WRITER_LANE_INTERNAL_H
+#define RELATA_WRITER_LANE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "tuple-writer/converge.h"
+#include "tuple-writer/hints.h"
+#include "tuple-writer/lane.h"
+
+/* Keys that were applied, but that a request given up may still change: converged again when due, only then
+ * acknowledged. The entries point back; their intent stays until then. */
+struct late {
+    struct late *next;
+    mono_us due;
+    int64_t intent;
+    size_t n;
+    struct entry *entries[STORE_WRITE_MAX];
+};
+
+struct lane {
+    struct lanes *all;
+    unsigned index;
+    pthread_t thread;
+    bool started;
+
+    pthread_mutex_t mu; /* the rest but `worker` */
+    pthread_cond_t wake;
+    struct hint_table hints;
+    struct batch *parcels; /* to be tried (again), in this order, before anything else */
+    struct late *lates;
+    mono_us retry_at; /* parcels wait until then */
+    bool ended;
+
+    struct worker worker; /* the thread's */
+};
+
+struct lanes {
+    struct writer *w;
+    unsigned n;
+    struct lane *lane;
+    _Atomic int batch_limit;
+    _Atomic bool stopping;
+    _Atomic size_t held[2]; /* others, revocations */
+    _Atomic int busy;
+    _Atomic size_t lates;
+
+    int fd;
+    _Atomic bool want_room;
+    pthread_mutex_t mu; /* below */
+    pthread_cond_t ended;
+    struct offset_ref *done;
+    struct tuple_key *last_applied;
+    int64_t last_version;
+    mono_us last_at;
+};
+
+/* The thread of one lane. */
+void *lane_run(void *lane);
+/* Put an entry (in no late batch, or in a shorter one) into this late batch; its owner is the lane's mutex. */
+void lane_add_late(struct late *late, struct entry *e);
+/* Note a key for relata.probe; cheap, at most one in a while is kept. */
+void lanes_note_applied(struct lanes *l, const struct tuple_key *key, int64_t version);
+
+#endif

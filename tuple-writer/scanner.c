@@ -1,0 +1,182 @@
+#include "tuple-writer/scanner.h"
+
+/* Of a transaction that revokes, this many other rows are looked at for changes to the same objects. */
+#define SIBLINGS_MAX "1000"
+
+#define ROW_COLUMNS                                                                                                    \
+    "o.id, o.xid, o.object, o.relation, o.subject, (extract(epoch FROM o.created_at) * 1000000)::bigint, "             \
+    "o.headers ->> 'traceparent'"
+enum { COL_SNAPSHOT, COL_ID, COL_XID, COL_OBJECT, COL_RELATION, COL_SUBJECT, COL_CREATED, COL_TRACE };
+
+/* $1 store, $2 and $3 keyset, $4 snapshot of the round before or NULL, $5 page. The snapshot of a round is the one of
+ * its first page, or an earlier one: what a page sees beyond it is read again in the next round, at worst. */
+#define PAGE_SQL(condition)                                                                                            \
+    "SELECT s.now, " ROW_COLUMNS " FROM (SELECT pg_current_snapshot()::text AS now) s LEFT JOIN LATERAL ("             \
+    "SELECT id, xid, object, relation, subject, created_at, headers FROM relata.outbox "                               \
+    "WHERE store = $1 AND " condition " AND (xid, id) > ($2::xid8, $3::bigint) "                                       \
+    "AND ($4::pg_snapshot IS NULL OR NOT pg_visible_in_snapshot(xid, $4::pg_snapshot)) "                               \
+    "ORDER BY store, xid, id LIMIT $5) o ON true"
+
+static const char revokes_sql[] = PAGE_SQL("op = 'delete'");
+static const char others_sql[] = PAGE_SQL("op <> 'delete'");
+
+/* Changes of the same transactions to the same objects as a page of revocations: they belong into the same Write. */
+static const char siblings_sql[] =
+    "SELECT NULL, " ROW_COLUMNS " FROM unnest($2::xid8[]) AS x (xid), LATERAL (SELECT * FROM relata.outbox r "
+    "WHERE r.store = $1 AND r.xid = x.xid AND r.op <> 'delete' ORDER BY r.store, r.xid, r.id LIMIT " SIBLINGS_MAX ") o "
+    "WHERE o.object = ANY ($3::text[])";
+
+void scanner_init(struct scanner *s, bool revokes)
+{
+    memset(s, 0, sizeof *s);
+    s->revokes = revokes;
+}
+
+void scanner_release(struct scanner *s)
+{
+    free(s->last);
+    free(s->round);
+    s->last = s->round = NULL;
+}
+
+void scanner_reset(struct scanner *s)
+{
+    scanner_release(s);
+    s->running = false;
+}
+
+static void round_begin(struct scanner *s)
+{
+    size_t xmin = s->last ? strcspn(s->last, ":") : 0; /* "xmin:xmax:list" */
+    free(s->round);
+    s->round = NULL;
+    s->running = true;
+    s->id = -1;
+    if (xmin == 0 || xmin >= sizeof s->xid)
+        snprintf(s->xid, sizeof s->xid, "0");
+    else
+        snprintf(s->xid, sizeof s->xid, "%.*s", (int)xmin, s->last);
+}
+
+static void round_end(struct scanner *s)
+{
+    free(s->last);
+    s->last = s->round;
+    s->round = NULL;
+    s->running = false;
+}
+
+static void row_hint(const struct pg_result *r, int row, bool revoke, struct hint *h)
+{
+    *h =
+        (struct hint){.key = {pg_text(r, row, COL_OBJECT), pg_text(r, row, COL_RELATION), pg_text(r, row, COL_SUBJECT)},
+                      .id = pg_int(r, row, COL_ID),
+                      .xid = (uint64_t)pg_int(r, row, COL_XID),
+                      .created_us = pg_int(r, row, COL_CREATED),
+                      .revoke = revoke};
+    if (pg_len(r, row, COL_TRACE) == sizeof h->traceparent - 1)
+        memcpy(h->traceparent, pg_text(r, row, COL_TRACE), sizeof h->traceparent - 1);
+}
+
+/* Rows to be offered of a full page: all but those of its last transaction, unless it is the only one. */
+static int page_cut(const struct pg_result *r, int rows)
+{
+    int cut = rows;
+    while (cut > 0 && strcmp(pg_text(r, cut - 1, COL_XID), pg_text(r, rows - 1, COL_XID)) == 0)
+        cut--;
+    return cut > 0 ? cut : rows;
+}
+
+static enum status load_siblings(struct writer *w, struct pg *pg, const struct hint *hints, int n, mono_us deadline,
+                                 struct pg_result **out, struct err *err)
+{
+    struct buf xids, objects;
+    uint64_t last = 0;
+    buf_init(&xids, 1u << 20);
+    buf_init(&objects, 4u << 20);
+    pg_array_begin(&xids);
+    pg_array_begin(&objects);
+    for (int i = 0; i < n; i++) {
+        if (hints[i].xid != last)
+            pg_array_add_int(&xids, (int64_t)hints[i].xid);
+        last = hints[i].xid;
+        pg_array_add(&objects, hints[i].key.object);
+    }
+    pg_array_end(&xids);
+    pg_array_end(&objects);
+    const struct pg_param params[] = {pg_p_text(w->cfg->store.name), pg_p_buf(&xids), pg_p_buf(&objects)};
+    enum status st = pg_query(pg, "scan_siblings", siblings_sql, params, 3, deadline, out, err);
+    buf_release(&xids);
+    buf_release(&objects);
+    return st;
+}
+
+/* Offer the rows, and with revocations what belongs to them. */
+static enum status offer(struct scanner *s, struct writer *w, struct pg *pg, const struct pg_result *r, int n,
+                         mono_us deadline, struct err *err)
+{
+    struct pg_result *siblings = NULL;
+    enum status st = ST_OK;
+    struct hint *hints = calloc((size_t)n, sizeof *hints);
+    if (!hints)
+        return err_set(err, ST_NOMEM, NULL, "no memory");
+    for (int i = 0; i < n; i++)
+        row_hint(r, i, s->revokes, &hints[i]);
+    if (s->revokes)
+        st = load_siblings(w, pg, hints, n, deadline, &siblings, err);
+    int more = st == ST_OK && siblings ? pg_rows(siblings) : 0;
+    if (more > 0) {
+        struct hint *grown = realloc(hints, (size_t)(n + more) * sizeof *hints);
+        if (grown) {
+            hints = grown;
+            for (int i = 0; i < more; i++)
+                row_hint(siblings, i, false, &hints[n + i]);
+            n += more;
+        }
+    }
+    if (st == ST_OK)
+        lanes_offer(w->lanes, hints, (size_t)n);
+    free(hints);
+    pg_result_free(siblings);
+    return st;
+}
+
+enum status scanner_step(struct scanner *s, struct writer *w, struct pg *pg, size_t *rows, bool *more, struct err *err)
+{
+    char id[24], page[24];
+    mono_us deadline = deadline_in_ms(w->cfg->statement_timeout_ms);
+    *rows = 0;
+    *more = false;
+    if (!s->running)
+        round_begin(s);
+    const struct pg_param params[] = {pg_p_text(w->cfg->store.name), pg_p_text(s->xid), pg_p_int(s->id, id),
+                                      pg_p_text(s->last), pg_p_int(SCAN_PAGE, page)};
+    struct pg_result *r = NULL;
+    enum status st = pg_query(pg, s->revokes ? "scan_revokes" : "scan_others", s->revokes ? revokes_sql : others_sql,
+                              params, 5, deadline, &r, err);
+    if (st != ST_OK)
+        return st;
+    int n = pg_is_null(r, 0, COL_ID) ? 0 : pg_rows(r);
+    if (!s->round) {
+        s->round = strdup(pg_text(r, 0, COL_SNAPSHOT));
+        if (!s->round)
+            st = err_set(err, ST_NOMEM, NULL, "no memory");
+    }
+    bool full = n == SCAN_PAGE;
+    if (full)
+        n = page_cut(r, n);
+    if (n > 0 && st == ST_OK)
+        st = offer(s, w, pg, r, n, deadline, err);
+    if (st == ST_OK) {
+        if (n > 0) {
+            snprintf(s->xid, sizeof s->xid, "%s", pg_text(r, n - 1, COL_XID));
+            s->id = pg_int(r, n - 1, COL_ID);
+        }
+        *rows = (size_t)n;
+        *more = full;
+        if (!full)
+            round_end(s);
+    }
+    pg_result_free(r);
+    return st;
+}

@@ -1,0 +1,203 @@
+#include "tuple-writer/source_outbox.h"
+
+#include <poll.h>
+
+#include "common/base/log.h"
+#include "common/base/stop.h"
+#include "tuple-writer/lane.h"
+#include "tuple-writer/metrics.h"
+#include "tuple-writer/scanner.h"
+
+#define NAP_MIN_MS 1
+#define NAP_MAX_MS 5
+#define ROOM_MS 5      /* while a window is full: how long revocations may go unseen */
+#define SLEEP_MS 1000  /* longest sleep, against a lost notification */
+#define STANDBY_MS 200 /* the keeper tries to become the active reader each second */
+/* Rows older than this with no lane at work mean that a hint was lost: everything is read again. */
+#define STRAY_MS 15000
+
+struct outbox {
+    struct writer *w;
+    struct pg *pg;
+    unsigned generation; /* of pg, for which LISTEN was sent */
+    struct scanner revokes, others;
+    int nap_ms;
+    mono_us rescan_at; /* not before */
+};
+
+static mono_us statement_deadline(const struct outbox *o)
+{
+    return deadline_in_ms(o->w->cfg->statement_timeout_ms);
+}
+
+/* A snapshot of before a lost connection may be of another timeline: start over. */
+static void start_over(struct outbox *o)
+{
+    scanner_reset(&o->revokes);
+    scanner_reset(&o->others);
+    o->nap_ms = NAP_MIN_MS;
+}
+
+static enum status ensure_session(struct outbox *o, struct err *err)
+{
+    enum status st = ST_OK;
+    if (!o->pg) {
+        const struct pg_config pc = {
+            .dsn = o->w->cfg->pg_dsn, .application_name = "relata tuple-writer outbox", .watch_stop = true};
+        st = pg_open(&o->pg, &pc, statement_deadline(o), err);
+    } else if (!pg_alive(o->pg)) {
+        st = pg_reopen(o->pg, statement_deadline(o), err);
+    } else if (o->generation == pg_generation(o->pg)) {
+        return ST_OK;
+    }
+    if (st == ST_OK)
+        st = pg_exec(o->pg, "SET jit = off; LISTEN relata_outbox", statement_deadline(o), err);
+    if (st == ST_OK) {
+        o->generation = pg_generation(o->pg);
+        start_over(o);
+    }
+    return st;
+}
+
+static bool has_room(const struct outbox *o, bool revokes)
+{
+    return lanes_held(o->w->lanes, revokes) < (size_t)o->w->cfg->window;
+}
+
+/* A page of each scanner that has room. *idle: all rounds are over and brought nothing. */
+static enum status scan(struct outbox *o, bool *idle, struct err *err)
+{
+    struct scanner *scanners[] = {&o->revokes, &o->others};
+    *idle = true;
+    for (int i = 0; i < 2; i++) {
+        size_t rows = 0;
+        bool more = false;
+        if (!has_room(o, scanners[i]->revokes)) {
+            *idle = false;
+            continue;
+        }
+        enum status st = scanner_step(scanners[i], o->w, o->pg, &rows, &more, err);
+        if (st != ST_OK)
+            return st;
+        if (rows > 0 || more)
+            *idle = false;
+    }
+    return ST_OK;
+}
+
+/* ---- sleep ---- */
+static enum status sleeper(struct outbox *o, const char *name, const char *sql, bool *yes, struct err *err)
+{
+    struct pg_result *r = NULL;
+    const struct pg_param params[] = {pg_p_text(o->w->cfg->store.name)};
+    enum status st = pg_query(o->pg, name, sql, params, 1, statement_deadline(o), &r, err);
+    *yes = st == ST_OK && pg_bool(r, 0, 0);
+    pg_result_free(r);
+    return st;
+}
+
+/*
+ * Services that write the outbox hold lock (1380270083, store) shared. If it can be had exclusively, none is open, and
+ * whoever writes from now on finds it taken and sends a notification; what was committed before is seen by the scan
+ * that follows. If not, somebody is about to commit: a nap is enough.
+ */
+static enum status sleep_until_woken(struct outbox *o, struct err *err)
+{
+    bool asleep, idle = false, unlocked;
+    enum status st = sleeper(o, "outbox_sleep", "SELECT pg_try_advisory_lock(1380270083, hashtext($1))", &asleep, err);
+    if (st != ST_OK)
+        return st;
+    if (!asleep) {
+        (void)stop_sleep_until(deadline_in_ms(o->nap_ms)); /* the loop looks at the stop flag itself */
+        o->nap_ms = o->nap_ms < NAP_MAX_MS ? o->nap_ms + 1 : NAP_MAX_MS;
+        return ST_OK;
+    }
+    o->nap_ms = NAP_MIN_MS;
+    st = scan(o, &idle, err);
+    if (st == ST_OK && idle && atomic_load(&o->w->active)) {
+        const char *channel;
+        st = pg_wait_notify(o->pg, -1, deadline_in_ms(SLEEP_MS), &channel, err);
+        if (st == ST_DEADLINE || st == ST_STOPPED)
+            st = ST_OK;
+    }
+    if (st == ST_OK)
+        st = sleeper(o, "outbox_wake", "SELECT pg_advisory_unlock(1380270083, hashtext($1))", &unlocked, err);
+    return st;
+}
+
+static void wait_for_room(struct outbox *o)
+{
+    struct pollfd fds[] = {{.fd = lanes_fd(o->w->lanes), .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
+    lanes_want_room(o->w->lanes);
+    poll(fds, 2, ROOM_MS);
+    lanes_fd_clear(o->w->lanes);
+}
+
+/* Nothing is held, and yet old rows are pending: whatever lost them, they are read again. */
+static void check_strays(struct outbox *o)
+{
+    struct lanes *l = o->w->lanes;
+    mono_us now = clock_mono_us();
+    if (lanes_held(l, false) + lanes_held(l, true) > 0 || atomic_load(&o->w->oldest_age_ms) < STRAY_MS) {
+        o->rescan_at = now + STRAY_MS * 1000; /* counted from when it began to look so */
+        return;
+    }
+    if (now < o->rescan_at)
+        return;
+    log_warn("old rows are pending that no lane holds; reading the whole outbox again", NULL);
+    metric_add(&m_rescans, 1);
+    start_over(o);
+    o->rescan_at = now + STRAY_MS * 1000;
+}
+
+static enum status step(struct outbox *o, struct err *err)
+{
+    bool idle = false;
+    enum status st = ensure_session(o, err);
+    if (st != ST_OK)
+        return st;
+    st = scan(o, &idle, err);
+    if (st != ST_OK)
+        return st;
+    if (idle) {
+        check_strays(o);
+        return sleep_until_woken(o, err);
+    }
+    if (!has_room(o, true) || !has_room(o, false))
+        wait_for_room(o);
+    return ST_OK;
+}
+
+enum status source_outbox_run(struct writer *w, struct err *err)
+{
+    struct outbox o = {.w = w, .nap_ms = NAP_MIN_MS};
+    bool was_active = false;
+    unsigned failures = 0;
+    scanner_init(&o.revokes, true);
+    scanner_init(&o.others, false);
+    while (!stop_requested()) {
+        admin_alive(w->admin);
+        bool active = atomic_load(&w->active);
+        if (!active || !was_active) {
+            start_over(&o);
+            was_active = active;
+            if (!active)
+                (void)stop_sleep_until(deadline_in_ms(STANDBY_MS));
+            continue;
+        }
+        struct err e;
+        enum status st = step(&o, &e);
+        if (st == ST_OK) {
+            failures = 0;
+        } else if (st != ST_STOPPED) {
+            log_err(failures == 0 ? LOG_LVL_WARN : LOG_LVL_DEBUG, "the outbox cannot be read; trying again", &e, NULL);
+            (void)stop_sleep_until(deadline_in_ms(backoff_ms(failures, 50, 2000)));
+            failures++;
+        }
+    }
+    scanner_release(&o.revokes);
+    scanner_release(&o.others);
+    pg_close(o.pg);
+    (void)err;
+    return ST_OK;
+}
