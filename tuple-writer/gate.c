@@ -207,8 +207,15 @@ bool gate_pin(struct gate *g, const struct pin *pin)
     if (news) {
         g->pin = *pin;
         g->refusals = 0;
-        shut(g, false, "the pinned store or model has changed: verifying");
+        g->state = GATE_SHUT;
+        g->trial_taken = false;
         g->verify_at = clock_mono_us();
+        snprintf(g->reason, sizeof g->reason, "being verified");
+        admin_ready(g->admin, "store", false, g->reason);
+        metric_set(&m_circuit, 1);
+        log_info("store and model in force", "store", g->cfg->store.name, "store_id", pin->store_id, "model_id",
+                 pin->model_id, NULL);
+        pthread_cond_broadcast(&g->changed);
     }
     pthread_mutex_unlock(&g->mu);
     return news;
