@@ -17,6 +17,23 @@ static const struct cfg_key keys[] = {
 
 static const struct command *const commands[] = {
     &command_migrate,
+    &command_lag,
+    &command_trace,
+    &command_events,
+    &command_dead_letters_list,
+    &command_dead_letters_show,
+    &command_dead_letters_replay,
+    &command_dead_letters_drop,
+    &command_store_pin,
+    &command_store_show,
+    &command_store_verify,
+    &command_store_own,
+    &command_store_disown,
+    &command_model_show,
+    &command_model_list,
+    &command_model_use,
+    &command_seed,
+    &command_adopt,
 };
 #define NCOMMANDS (sizeof commands / sizeof *commands)
 

@@ -132,14 +132,21 @@ void table_print(struct table *t)
     }
     for (size_t row = 0; row < t->nrows; row++) {
         for (size_t col = 0; col < t->ncols; col++) {
-            char *cell = t->cells[row * t->ncols + col];
-            const char *text = cell ? cell : "";
+            const char *text = t->cells[row * t->ncols + col] ? t->cells[row * t->ncols + col] : "";
             size_t w = shown_width(text);
             int pad = col + 1 < t->ncols && w < width[col] ? (int)(width[col] - w) : 0;
             (void)printf("%s%*s%s", text, pad, "", col + 1 < t->ncols ? "  " : "\n");
-            free(cell);
         }
     }
+    table_free(t);
+}
+
+void table_free(struct table *t)
+{
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->nrows * t->ncols; i++)
+        free(t->cells[i]);
     free(t->cells);
     free(t);
 }

@@ -1,0 +1,41 @@
+/*
+ * identity.h - which store a name means (relata.store), and whether the store that answers is that one.
+ */
+#ifndef RELATA_CTL_IDENTITY_H
+#define RELATA_CTL_IDENTITY_H
+
+#include "relatactl/ctl.h"
+
+#define ID_MAX 64
+
+struct pin {
+    char store_id[ID_MAX]; /* "" = not pinned */
+    char model_id[ID_MAX];
+    int64_t generation;
+};
+
+/* The pin of settings.store.name. ST_NOT_FOUND, with the command that helps in err, if there is none. */
+enum status pin_read(struct ctl *ctl, struct pin *out, struct err *err) MUST_CHECK;
+/* Record store and model as the ones in force; the generation rises if that changes anything. */
+enum status pin_write(struct ctl *ctl, const char *store_id, const char *model_id, struct pin *out,
+                      struct err *err) MUST_CHECK;
+/* pin_read, and ctl->store_conn connected to that store, which must exist and have the model. */
+enum status pin_connect(struct ctl *ctl, struct pin *out, struct err *err) MUST_CHECK;
+
+/* What reading back the last applied keys (relata.probe) says about the store. */
+struct probes {
+    int agree, differ;
+    int unsettled; /* pending, parked or just changing: says nothing */
+    struct buf first_difference;
+};
+void probes_release(struct probes *p);
+enum status probes_check(struct ctl *ctl, struct probes *out, struct err *err) MUST_CHECK;
+
+/* Does the store hold what the ledger says about a key? `condition` parts are NULL for none. */
+enum status key_agrees(struct ctl *ctl, const struct tuple_key *key, bool present, const char *condition_name,
+                       const char *condition_context, bool *agrees, struct err *err) MUST_CHECK;
+
+/* Whether processes that write to this store live (their number), by their advisory locks. */
+enum status live_writers(struct ctl *ctl, int *n, struct err *err) MUST_CHECK;
+
+#endif

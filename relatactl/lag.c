@@ -1,0 +1,93 @@
+/* lag.c - relatactl lag: what is pending and parked, per store. */
+#include "relatactl/commands.h"
+
+struct lag_options {
+    const char *store;
+    int64_t max_age;
+    bool max_parked_zero;
+};
+
+static const char *const names[] = {"store", "pending", "oldest_age_seconds", "parked"};
+
+static void print_rows(const struct pg_result *r)
+{
+    struct table *t = table_new(4, (const char *const[]){"STORE", "PENDING", "OLDEST", "PARKED"});
+    for (int i = 0; i < pg_rows(r); i++) {
+        char age[32] = "0";
+        if (pg_double(r, i, 2) > 0)
+            (void)age_text(pg_double(r, i, 2), age);
+        table_add(t, (const char *const[]){pg_text(r, i, 0), pg_text(r, i, 1), age, pg_text(r, i, 3)});
+    }
+    table_print(t);
+}
+
+/* For cron and probes: 1 when something waits too long or is parked. */
+static enum exit_code judge(const struct lag_options *o, const struct pg_result *r)
+{
+    enum exit_code code = EXIT_DONE;
+    for (int i = 0; i < pg_rows(r); i++) {
+        if (o->max_age >= 0 && pg_double(r, i, 2) > (double)o->max_age) {
+            (void)fprintf(stderr,
+                          "relatactl lag: store \"%s\": the oldest pending change is %.1f s old, allowed %lld s\n",
+                          pg_text(r, i, 0), pg_double(r, i, 2), (long long)o->max_age);
+            code = EXIT_FAILED;
+        }
+        if (o->max_parked_zero && pg_int(r, i, 3) > 0) {
+            (void)fprintf(stderr, "relatactl lag: store \"%s\": %s changes are parked (relatactl dead-letters list)\n",
+                          pg_text(r, i, 0), pg_text(r, i, 3));
+            code = EXIT_FAILED;
+        }
+    }
+    return code;
+}
+
+static enum exit_code lag_run(struct ctl *ctl, const void *opts, int nargs, char **args)
+{
+    (void)nargs;
+    (void)args;
+    const struct lag_options *o = opts;
+    struct err err = {.status = ST_OK};
+    struct pg_result *r = NULL;
+    const struct pg_param params[] = {pg_p_text(o->store)};
+    enum status st = ctl_pg(ctl, &err);
+    if (st == ST_OK)
+        st = pg_query(
+            ctl->pg, NULL,
+            "SELECT store, pending, oldest_age_seconds, parked FROM relata.lag WHERE $1::text IS NULL OR store = "
+            "$1 ORDER BY store",
+            params, 1, ctl_deadline(ctl), &r, &err);
+    if (st == ST_OK && pg_rows(r) == 0)
+        st = err_set(&err, ST_NOT_FOUND, "", "no store \"%s\" in this database", o->store);
+    if (st != ST_OK) {
+        pg_result_free(r);
+        return ctl_fail(ctl, &err);
+    }
+    if (ctl->json)
+        ctl_print_json(json_of_rows(r, names, "sifi"));
+    else
+        print_rows(r);
+    enum exit_code code = judge(o, r);
+    pg_result_free(r);
+    return code;
+}
+
+#define AT(member) offsetof(struct lag_options, member)
+static const struct option_spec lag_specs[] = {
+    {"store", OPTION_TEXT, AT(store), "NAME", "this store only", 0, 0, 0},
+    {"max-age", OPTION_INT, AT(max_age), "SECONDS", "exit with 1 if a pending change is older; -1 = any age is fine",
+     -1, -1, 31536000},
+    {"none-parked", OPTION_FLAG, AT(max_parked_zero), NULL, "exit with 1 if anything is parked", 0, 0, 0},
+    {0},
+};
+
+const struct command command_lag = {
+    .name = "lag",
+    .args = "",
+    .summary = "Show how many changes wait, how old the oldest is, and how many are parked",
+    .details =
+        "Read from the outbox itself, so it is true even if no other program of Relata runs: an idle system has\n"
+        "lag 0. With --max-age or --none-parked it serves as a check, for example from cron:\n"
+        "  relatactl lag --max-age 60 --none-parked > /dev/null",
+    .options = lag_specs,
+    .run = lag_run,
+};

@@ -1,0 +1,30 @@
+/*
+ * progress.h - how far a long command is, on standard error: a bar on a terminal, else a line every few seconds.
+ */
+#ifndef RELATA_CTL_PROGRESS_H
+#define RELATA_CTL_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/clock.h"
+
+struct progress {
+    const char *what; /* "seeding" */
+    const char *unit; /* "tuples" */
+    int64_t total;    /* 0 = not known */
+    int64_t base;     /* done before this run (resumed): not counted in the rate */
+    int64_t done;
+    mono_us started, shown;
+    bool terminal;
+};
+
+void progress_start(struct progress *p, const char *what, const char *unit, int64_t total, int64_t base);
+/* Cheap to call often. */
+void progress_set(struct progress *p, int64_t done);
+/* Shows the last state and ends the line. */
+void progress_end(struct progress *p);
+/* Per second since the start. */
+double progress_rate(const struct progress *p);
+
+#endif
