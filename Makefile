@@ -40,9 +40,10 @@ HARNESS_OBJ := $(HARNESS_SRC:%.c=$(BUILD)/obj/%.o)
 UNIT_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/unit/*_test.c))
 INTEGRATION_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/*_test.c))
 BENCH_BIN := $(patsubst bench/%.c,$(BIN)/bench-%,$(wildcard bench/*.c))
+FUZZERS   := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.c))
 DEMO_BIN  := $(patsubst demo/%/main.c,$(BIN)/demo-%,$(wildcard demo/*/main.c))
 
-.PHONY: all help deps build test soak demo up down bench lint format fuzz install clean
+.PHONY: all help deps build tests-build bench-build fuzz-build flags test soak demo up down bench lint format fuzz install clean
 .SECONDARY:
 
 all: deps
@@ -64,6 +65,12 @@ deps:
 	$(Q)scripts/install-deps $(DEPS)
 
 tests-build: build $(UNIT_TESTS) $(INTEGRATION_TESTS)
+bench-build: build $(BENCH_BIN)
+fuzz-build: $(FUZZERS)
+
+# For scripts/lint.
+flags: $(PROTO_GEN)
+	@printf '%s\n' '-std=gnu11 -I. -I$(BUILD)/gen -D_GNU_SOURCE -include common/base/banned.h $(PKG_CFLAGS)'
 
 #: make test       build everything and pass every test, on real services (SAN=address|thread for sanitizers; ONLY=name for one)
 test: deps
@@ -89,19 +96,19 @@ down:
 
 #: make bench      side-by-side measurements, a table and build/bench/*.json (ONLY=name for one)
 bench: deps
-	$(Q)$(MAKE) --no-print-directory -j$$(nproc) build $(BENCH_BIN)
+	$(Q)$(MAKE) --no-print-directory -j$$(nproc) bench-build
 	$(Q)BIN=$(BIN) ONLY='$(ONLY)' scripts/bench
 
-#: make lint       clang-format, clang-tidy, shellcheck; gcc and clang builds
+#: make lint       clang-format, shellcheck, gcc and clang builds, clang-tidy (ONLY=tidy for one of them)
 lint: deps
-	$(Q)scripts/lint
+	$(Q)scripts/lint $(ONLY)
 
 format:
 	$(Q)clang-format -i $$(git ls-files '*.c' '*.h')
 
-#: make fuzz       libFuzzer over every parser of outside bytes (SECONDS=10 each)
+#: make fuzz       libFuzzer over every parser of outside bytes (FUZZ_SECONDS=10 each, ONLY=name for one)
 fuzz: deps
-	$(Q)scripts/fuzz
+	$(Q)ONLY='$(ONLY)' scripts/fuzz
 
 #: make install    programs, migrations, man pages (PREFIX=/usr/local DESTDIR=)
 install: build
@@ -156,8 +163,18 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libharness.a $(BUILD)/libcommo
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS) -lssl -lcmocka
 
-# Unit tests of a program's own files name them here.
+# libFuzzer; scripts/fuzz sets the compiler and flags.
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/libcommon.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS)
+
+# Unit tests (and fuzzers) of a program's own files name them here.
 # $(BUILD)/tests/unit/lane_test: $(BUILD)/obj/tuple-writer/lane.o
+RELAY_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out outbox-relay/main.c,$(wildcard outbox-relay/*.c)))
+$(BUILD)/tests/unit/pgoutput_test: $(BUILD)/obj/outbox-relay/pgoutput.o
+$(BUILD)/tests/unit/window_test: $(BUILD)/obj/outbox-relay/window.o
+$(BUILD)/tests/unit/relay_message_test: $(RELAY_OBJ)
+$(BUILD)/fuzz/pgoutput_fuzz: $(addprefix $(BUILD)/obj/outbox-relay/,pgoutput.o message.o)
 $(BUILD)/tests/unit/demo_test: $(addprefix $(BUILD)/obj/demo/,compare/set.o life/ops.o life/progress.o)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

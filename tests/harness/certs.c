@@ -42,7 +42,7 @@ static void add_extension(X509 *cert, X509 *issuer, int nid, const char *value)
 static X509 *blank(const char *name, EVP_PKEY *key)
 {
     X509 *cert = X509_new();
-    uint64_t serial;
+    uint64_t serial = 0;
 
     if (!cert || RAND_bytes((unsigned char *)&serial, sizeof(serial)) != 1)
         die("X509_new");

@@ -175,31 +175,37 @@ struct tuple_set *tuple_set_ledger(struct harness *h)
                                            h->store_name));
 }
 
+/* One page into the set; the next page's token, malloc'd, "" at the end. */
+static char *read_page(struct harness *h, const char *token, struct tuple_set *s)
+{
+    struct store_tuples page = {0};
+    enum status st = ST_RETRY;
+    char *next = NULL;
+    struct err err = {0};
+
+    /* The server may just have been restarted. */
+    for (int i = 0; i < 5 && st != ST_OK; i++)
+        st = store_read_page(h->store_conn, token, &page, &next, deadline_in_ms(harness_ms(10000)), &err);
+    if (st != ST_OK || next == NULL)
+        fail_msg("reading the store: %s %s", err.code, err.text);
+    for (size_t i = 0; i < page.len; i++)
+        tuple_set_add(s, page.items[i].key.object, page.items[i].key.relation, page.items[i].key.subject,
+                      page.items[i].condition_name, page.items[i].condition_context);
+    store_tuples_free(&page);
+    return next;
+}
+
 struct tuple_set *tuple_set_store(struct harness *h)
 {
     struct tuple_set *s = tuple_set_new();
-    char *token = strdup(""), *next = NULL;
-    struct err err;
+    char *token = read_page(h, "", s);
 
-    while (token != NULL) {
-        struct store_tuples page = {0};
-        enum status st = ST_RETRY;
-        /* The server may just have been restarted. */
-        for (int i = 0; i < 5 && st != ST_OK; i++)
-            st = store_read_page(h->store_conn, token, &page, &next, deadline_in_ms(harness_ms(10000)), &err);
-        if (st != ST_OK)
-            fail_msg("reading the store: %s %s", err.code, err.text);
-        for (size_t i = 0; i < page.len; i++)
-            tuple_set_add(s, page.items[i].key.object, page.items[i].key.relation, page.items[i].key.subject,
-                          page.items[i].condition_name, page.items[i].condition_context);
-        store_tuples_free(&page);
+    while (token[0] != '\0') {
+        char *next = read_page(h, token, s);
         free(token);
         token = next;
-        if (token != NULL && token[0] == '\0') {
-            free(token);
-            token = NULL;
-        }
     }
+    free(token);
     return s;
 }
 

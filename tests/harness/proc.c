@@ -10,8 +10,6 @@
 #include "tests/harness/internal.h"
 #include "tests/harness/proc_internal.h"
 
-extern char **environ;
-
 /* ---- spawning ---- */
 
 /* A child in a process group of its own, which dies with this thread; output to log_path, input from nothing. */
@@ -186,11 +184,13 @@ static struct proc *service_start(struct harness *h, const char *program, const 
 
 struct proc *relay_start(struct harness *h, ...)
 {
-    const char *defaults[4] = {0};
+    const char *defaults[8] = {0};
     size_t n = 0;
     va_list ap;
     struct proc *p;
 
+    /* Slots belong to the whole server, which other tests use too. */
+    defaults[n++] = harness_strf(h, "relay.slot=%.50s", h->id);
     if (h->brokers != NULL) {
         defaults[n++] = harness_strf(h, "kafka.bootstrap.servers=%s", h->brokers);
         defaults[n++] = harness_strf(h, "relay.topic=%s", h->topic);
