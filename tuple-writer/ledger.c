@@ -9,7 +9,13 @@
 /* Plans are made for small tables and used on large ones, before any statistics exist: only index look-ups are right
  * for a batch at every size. */
 static const char session_sql[] = "SET synchronous_commit = on; SET enable_seqscan = off; SET enable_hashjoin = off; "
-                                  "SET enable_mergejoin = off; SET jit = off";
+                                  "SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off";
+
+/* The outbox rows of a key: by the hash index alone. The rest must not look like an index condition to the planner,
+ * which would otherwise walk the whole store's rows while there are no statistics. */
+#define OUTBOX_OF(o, r, s)                                                                                             \
+    "b.key = relata.key_hash(" o ", " r ", " s ") AND (b.store, b.object, b.relation, b.subject) "                     \
+    "IS NOT DISTINCT FROM ($1, " o ", " r ", " s ")"
 
 void ledger_init(struct ledger *l, const struct settings *cfg)
 {
@@ -87,11 +93,12 @@ static const char begin_sql[] =
     "             VALUES ($7, $1, $2, $3, $4) RETURNING id)\n"
     "SELECT (SELECT id FROM put), t.version, t.present, t.condition_name, t.condition_context,\n"
     "       k.xid IS NULL OR pg_visible_in_snapshot(k.xid, pg_current_snapshot()),\n"
-    "       EXISTS (SELECT FROM relata.outbox b WHERE b.key = relata.key_hash(k.o, k.r, k.s) AND b.store = $1\n"
-    "               AND b.object = k.o AND b.relation = k.r AND b.subject = k.s)\n"
-    "FROM unnest($2::text[], $3::text[], $4::text[], $5::xid8[]) WITH ORDINALITY AS k (o, r, s, xid, n)\n"
-    "LEFT JOIN relata.tuple t ON t.store = $1 AND t.object = k.o AND t.relation = k.r AND t.subject = k.s\n"
-    "ORDER BY k.n";
+    "       EXISTS (SELECT FROM relata.outbox b WHERE " OUTBOX_OF(
+        "k.o", "k.r",
+        "k.s") ")\n"
+               "FROM unnest($2::text[], $3::text[], $4::text[], $5::xid8[]) WITH ORDINALITY AS k (o, r, s, xid, n)\n"
+               "LEFT JOIN relata.tuple t ON t.store = $1 AND t.object = k.o AND t.relation = k.r AND t.subject = k.s\n"
+               "ORDER BY k.n";
 
 static void item_read(struct item *it, const struct pg_result *r, int row)
 {
@@ -151,15 +158,18 @@ static const char ack_sql[] =
     "     moved AS MATERIALIZED (SELECT k.n FROM k LEFT JOIN relata.tuple t\n"
     "               ON t.store = $1 AND t.object = k.o AND t.relation = k.r AND t.subject = k.s\n"
     "               WHERE coalesce(t.version, 0) <> k.v),\n"
-    "     applied AS (DELETE FROM relata.outbox b USING k WHERE b.key = relata.key_hash(k.o, k.r, k.s)\n"
-    "               AND b.store = $1 AND b.object = k.o AND b.relation = k.r AND b.subject = k.s AND b.id <= k.v),\n"
-    "     letters AS (UPDATE relata.dead_letter d SET closed_at = clock_timestamp(),\n"
-    "               closed_how = CASE WHEN d.outbox_id < k.v THEN 'superseded' ELSE 'applied' END FROM k\n"
-    "               WHERE EXISTS (SELECT FROM relata.dead_letter WHERE store = $1 AND closed_at IS NULL)\n"
-    "               AND d.store = $1 AND d.object = k.o AND d.relation = k.r AND d.subject = k.s\n"
-    "               AND d.closed_at IS NULL AND (d.outbox_id IS NULL OR d.outbox_id <= k.v)),\n"
-    "     intent AS (DELETE FROM relata.inflight WHERE id = $6 AND NOT EXISTS (SELECT FROM moved))\n"
-    "SELECT moved.n FROM (SELECT set_config('synchronous_commit', 'off', true)) AS c LEFT JOIN moved ON true";
+    "     applied AS (DELETE FROM relata.outbox b USING k WHERE " OUTBOX_OF(
+        "k.o", "k.r",
+        "k.s") "\n"
+               "               AND b.id <= k.v),\n"
+               "     letters AS (UPDATE relata.dead_letter d SET closed_at = clock_timestamp(),\n"
+               "               closed_how = CASE WHEN d.outbox_id < k.v THEN 'superseded' ELSE 'applied' END FROM k\n"
+               "               WHERE EXISTS (SELECT FROM relata.dead_letter WHERE store = $1 AND closed_at IS NULL)\n"
+               "               AND d.store = $1 AND d.object = k.o AND d.relation = k.r AND d.subject = k.s\n"
+               "               AND d.closed_at IS NULL AND (d.outbox_id IS NULL OR d.outbox_id <= k.v)),\n"
+               "     intent AS (DELETE FROM relata.inflight WHERE id = $6 AND NOT EXISTS (SELECT FROM moved))\n"
+               "SELECT moved.n FROM (SELECT set_config('synchronous_commit', 'off', true)) AS c LEFT JOIN moved ON "
+               "true";
 
 static bool item_acks(const struct item *it, mono_us now)
 {
@@ -208,22 +218,25 @@ enum status ledger_ack(struct ledger *l, struct batch *b, mono_us now, bool keep
     return ST_OK;
 }
 
-static const char park_sql[] =
-    "WITH gone AS (DELETE FROM relata.outbox b WHERE b.key = relata.key_hash($2, $3, $4) AND b.store = $1\n"
-    "              AND b.object = $2 AND b.relation = $3 AND b.subject = $4 AND b.id <= $5 RETURNING b.*),\n"
-    "     newest AS (SELECT * FROM gone ORDER BY id DESC LIMIT 1),\n"
-    "     intent AS (DELETE FROM relata.inflight WHERE id = $6)\n"
-    "INSERT INTO relata.dead_letter AS d (outbox_id, store, op, object, relation, subject, condition_name,\n"
-    "    condition_context, actor, headers, xid, created_at, code, reason, model_id)\n"
-    "SELECT coalesce(g.id, $5), $1, coalesce(g.op, $7), $2, $3, $4, coalesce(g.condition_name, $8),\n"
-    "    coalesce(g.condition_context, $9::jsonb), g.actor, g.headers, g.xid, g.created_at, $10, $11, $12\n"
-    "FROM (SELECT) AS one LEFT JOIN newest g ON true\n"
-    "ON CONFLICT (store, object, relation, subject) WHERE closed_at IS NULL DO UPDATE SET\n"
-    "    outbox_id = excluded.outbox_id, op = excluded.op, condition_name = excluded.condition_name,\n"
-    "    condition_context = excluded.condition_context, actor = coalesce(excluded.actor, d.actor),\n"
-    "    headers = coalesce(excluded.headers, d.headers), xid = coalesce(excluded.xid, d.xid),\n"
-    "    created_at = coalesce(excluded.created_at, d.created_at), code = excluded.code, reason = excluded.reason,\n"
-    "    model_id = excluded.model_id, attempts = d.attempts + 1";
+static const char park_sql[] = "WITH gone AS (DELETE FROM relata.outbox b WHERE " OUTBOX_OF(
+    "$2::text", "$3::text",
+    "$4::text") "\n"
+                "              AND b.id <= $5 RETURNING b.*),\n"
+                "     newest AS (SELECT * FROM gone ORDER BY id DESC LIMIT 1),\n"
+                "     intent AS (DELETE FROM relata.inflight WHERE id = $6)\n"
+                "INSERT INTO relata.dead_letter AS d (outbox_id, store, op, object, relation, subject, "
+                "condition_name,\n"
+                "    condition_context, actor, headers, xid, created_at, code, reason, model_id)\n"
+                "SELECT coalesce(g.id, $5), $1, coalesce(g.op, $7), $2, $3, $4, coalesce(g.condition_name, $8),\n"
+                "    coalesce(g.condition_context, $9::jsonb), g.actor, g.headers, g.xid, g.created_at, $10, $11, $12\n"
+                "FROM (SELECT) AS one LEFT JOIN newest g ON true\n"
+                "ON CONFLICT (store, object, relation, subject) WHERE closed_at IS NULL DO UPDATE SET\n"
+                "    outbox_id = excluded.outbox_id, op = excluded.op, condition_name = excluded.condition_name,\n"
+                "    condition_context = excluded.condition_context, actor = coalesce(excluded.actor, d.actor),\n"
+                "    headers = coalesce(excluded.headers, d.headers), xid = coalesce(excluded.xid, d.xid),\n"
+                "    created_at = coalesce(excluded.created_at, d.created_at), code = excluded.code, reason = "
+                "excluded.reason,\n"
+                "    model_id = excluded.model_id, attempts = d.attempts + 1";
 
 enum status ledger_park(struct ledger *l, struct batch *b, struct item *it, const char *model_id, const struct err *why,
                         bool keep_intent, struct err *err)
