@@ -30,6 +30,12 @@ struct metric {
     struct metric *next;
 };
 
+/* static struct metric sent = METRIC_INIT(METRIC_COUNTER, "relata_relay_sent_total", "Messages sent.", NULL); */
+#define METRIC_INIT(kind_, name_, help_, label_)                                                                       \
+    {                                                                                                                  \
+        .kind = kind_, .name = name_, .help = help_, .label = label_                                                   \
+    }
+
 /* Registers for metrics_render (histograms: fixed buckets, values in microseconds, shown in seconds). Call before
  * threads start; the metric must live as long as the process. Again is harmless. */
 void metric_register(struct metric *m);

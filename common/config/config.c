@@ -220,7 +220,7 @@ static enum status check_required(const struct cfg_loader *l, struct err *err)
     return ST_OK;
 }
 
-static enum status store_string(const struct cfg_slot *slot, const char *section, char **out, struct err *err)
+static enum status store_string(const struct cfg_slot *slot, const struct cfg_key *k, char **out, struct err *err)
 {
     enum status st;
 
@@ -230,7 +230,7 @@ static enum status store_string(const struct cfg_slot *slot, const char *section
     }
     st = secret_read(slot->text, out, err);
     if (st != ST_OK)
-        err_prefix(err, "%s: [%s]", slot->where, section);
+        err_prefix(err, "%s: %s.%s_file", slot->where, k->section, k->key);
     return st;
 }
 
@@ -263,7 +263,7 @@ static enum status store_value(const struct cfg_loader *l, size_t i, char *setti
     if (k->type == CFG_MAP)
         return store_map(l, i, (struct cfg_map *)(void *)at, err);
     if (k->type == CFG_STRING || k->type == CFG_SECRET)
-        return store_string(&l->slots[i], k->section, (char **)(void *)at, err);
+        return store_string(&l->slots[i], k, (char **)(void *)at, err);
     st = value_parse(k, l->slots[i].text, &v, err);
     if (st != ST_OK)
         return err_prefix(err, "default of %s.%s", k->section, k->key);
