@@ -34,6 +34,7 @@ static void entry_release(struct entry *e)
     free(e->key);
     free(e->condition);
     free(e->context);
+    *e = (struct entry){0};
 }
 
 void tuple_set_free(struct tuple_set *s)

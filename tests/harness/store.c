@@ -3,34 +3,31 @@
 
 #define CALL_MS 15000
 
-const char
-    harness_model
-        [] =
 #define SUBJECTS                                                                                                       \
     "{\"directly_related_user_types\":[{\"type\":\"user\"},{\"type\":\"user\",\"wildcard\":{}},"                       \
     "{\"type\":\"team\",\"relation\":\"member\"},{\"type\":\"user\",\"condition\":\"in_hours\"}]}"
+#define ONLY(type) "{\"directly_related_user_types\":[{\"type\":\"" type "\"}]}"
 #define THIS "{\"this\":{}}"
-#define COMPUTED(r) "{\"computedUserset\":{\"relation\":\"" r "\"}}"
+#define OR(rest) "{\"union\":{\"child\":[" THIS "," rest "]}}"
+#define ALSO(r) "{\"computedUserset\":{\"relation\":\"" r "\"}}"
 #define FROM_PARENT(r)                                                                                                 \
     "{\"tupleToUserset\":{\"tupleset\":{\"relation\":\"parent\"},\"computedUserset\":{\"relation\":\"" r "\"}}}"
-#define LEVEL(type, more_relations, more_types)                                                                        \
-    "{\"type\":\"" type "\",\"relations\":{\"parent\":" THIS ",\"owner\":" THIS                                        \
-    ",\"editor\":{\"union\":{\"child\":[" THIS "," COMPUTED("owner") "," FROM_PARENT(                                  \
-        "editor") "]}}"                                                                                                \
-                  ",\"viewer\":{\"union\":{\"child\":[" THIS "," COMPUTED("editor") "," FROM_PARENT(                   \
-                      "viewer") "]}}" more_relations "},\"metadata\":{\"relations\":{\"parent\":{\"directly_related_"  \
-                                                     "user_types\":[{\"type\":\"folder\"}]},"                          \
-                                "\"owner\":" SUBJECTS ",\"editor\":" SUBJECTS ",\"viewer\":" SUBJECTS more_types "}}}"
-            "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},"
-            "{\"type\":\"team\",\"relations\":{\"member\":" THIS "},\"metadata\":{\"relations\":{\"member\":"
-            "{\"directly_related_user_types\":[{\"type\":\"user\"},{\"type\":\"team\",\"relation\":\"member\"}]}}}}"
-            "," LEVEL("folder", "", "") "," LEVEL("doc", ",\"blocked\":" THIS,
-                                                  ",\"blocked\":{\"directly_related_user_types\":[{\"type\":\"user\"}]"
-                                                  "}") "],\"conditions\":{\"in_hours\":{\"name\":\"in_hours\","
-                                                       "\"expression\":\"hour >= from && hour < until\","
-                                                       "\"parameters\":{\"hour\":{\"type_name\":\"TYPE_NAME_INT\"},"
-                                                       "\"from\":{\"type_name\":\"TYPE_NAME_INT\"},"
-                                                       "\"until\":{\"type_name\":\"TYPE_NAME_INT\"}}}}}";
+#define LEVEL(type, relations, metadata)                                                                               \
+    "{\"type\":\"" type "\",\"relations\":{\"parent\":" THIS ",\"owner\":" THIS ",\"editor\":" OR(                     \
+        ALSO("owner") "," FROM_PARENT("editor")) ",\"viewer\":" OR(ALSO("editor") "," FROM_PARENT("viewer")) relations \
+        "},\"metadata\":{\"relations\":{\"parent\":" ONLY("folder") ",\"owner\":" SUBJECTS ",\"editor\":" SUBJECTS     \
+                                                                    ",\"viewer\":" SUBJECTS metadata "}}}"
+#define INT_PARAMETER(name) "\"" name "\":{\"type_name\":\"TYPE_NAME_INT\"}"
+#define TEAM                                                                                                           \
+    "{\"type\":\"team\",\"relations\":{\"member\":" THIS "},\"metadata\":{\"relations\":{\"member\":"                  \
+    "{\"directly_related_user_types\":[{\"type\":\"user\"},{\"type\":\"team\",\"relation\":\"member\"}]}}}}"
+#define IN_HOURS                                                                                                       \
+    "\"in_hours\":{\"name\":\"in_hours\",\"expression\":\"hour >= from && hour < "                                     \
+    "until\",\"parameters\":{" INT_PARAMETER("hour") "," INT_PARAMETER("from") "," INT_PARAMETER("until") "}}"
+
+const char harness_model[] =
+    "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"}," TEAM "," LEVEL("folder", "", "") "," LEVEL(
+        "doc", ",\"blocked\":" THIS, ",\"blocked\":" ONLY("user")) "],\"conditions\":{" IN_HOURS "}}";
 
 /* The settings every test starts from. */
 static void settings(struct harness *h)
