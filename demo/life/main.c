@@ -102,7 +102,7 @@ static enum status until_drained(struct run *run, void (*show)(struct run *, boo
             return st;
         mono_us now = clock_mono_us();
         if (!run->begun && run->lag.pending > 0)
-            run->begun = now;
+            run->begun = shown = now;
         if (loaded && run->lag.pending == 0)
             return ST_OK;
         if (!loaded || run->lag.pending != before)
