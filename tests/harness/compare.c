@@ -34,7 +34,6 @@ static void entry_release(struct entry *e)
     free(e->key);
     free(e->condition);
     free(e->context);
-    *e = (struct entry){0};
 }
 
 void tuple_set_free(struct tuple_set *s)
@@ -106,21 +105,29 @@ static int entry_cmp(const void *a, const void *b)
 /* Sorted, one entry a key: what was said last about it. */
 static void settle(struct tuple_set *s)
 {
-    size_t kept = 0;
+    struct entry *kept;
+    size_t n = 0;
 
     if (s->sorted || s->len == 0)
         return;
+    kept = calloc(s->len, sizeof(*kept));
+    if (kept == NULL)
+        fail_msg("no memory");
     qsort(s->items, s->len, sizeof(*s->items), entry_cmp);
     for (size_t i = 0; i < s->len; i++) {
         bool last = i + 1 == s->len || tuple_key_cmp(s->items[i].key, s->items[i + 1].key) != 0;
-        if (last && !s->items[i].gone)
-            s->items[kept++] = s->items[i];
-        else
+        if (last && !s->items[i].gone) {
+            kept[n] = s->items[i];
+            kept[n].serial = n;
+            n++;
+        } else {
             entry_release(&s->items[i]);
+        }
     }
-    s->len = kept;
-    for (size_t i = 0; i < kept; i++)
-        s->items[i].serial = i;
+    free(s->items);
+    s->items = kept;
+    s->cap = s->len;
+    s->len = n;
     s->sorted = true;
 }
 
