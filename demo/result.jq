@@ -1,0 +1,22 @@
+# The demo's closing table, out of what its steps have left: jq -rn --argjson load .. --argjson life .. --argjson compare ..
+# A step that left nothing shows as zeros.
+
+def n: (. // 0) | round | tostring | [while(length > 0; .[:-3]) | .[-3:]] | reverse | join(",");
+def ms: (. // 0) / 1000 | (if . < 10 then . * 100 | round / 100 else . * 10 | round / 10 end) | "\(.) ms";
+def seconds: (. // 0) * 10 | round / 10 | "\(.) s";
+def rate($count; $time): (if ($time // 0) > 0 then ($count // 0) / $time else 0 end) | n;
+def row($name; $text): "  " + ($name + " " * 36)[:36] + $text;
+
+row("tuples expected from the inventory"; $compare.expected | n),
+row("tuples in the ledger"; $compare.ledger | n),
+row("tuples in the store, read back"; $compare.store | n),
+row("tuples that differ"; $compare.differences | n),
+row("changes pending, parked"; "\($life.pending | n), \($life.parked | n)"),
+row("first load"; "\($load.ledger | n) tuples in \($load.seconds | seconds), \(rate($load.ledger; $load.seconds))/s"),
+row("ordinary life"; ($life.transactions.committed | n) + " transactions in \($life.seconds | seconds)"),
+row(""; "\($life.changes_applied | n) tuples changed, \(rate($life.changes_applied; $life.seconds))/s"),
+row(""; $life.transactions | "\(.rolled_back | n) rolled back, \(.refused | n) refused, \(.deadlocks | n) deadlocks"),
+row("commit to applied"; $life.commit_to_applied_us | "p50 \(.p50 | ms), p99 \(.p99 | ms) (\(.n | n) measured)"),
+row("events seen by a NATS subscriber";
+    "\([$load.events, $life.events] | add | n), missed \([$load.event_gaps, $life.event_gaps] | add | n)"),
+row("total time"; "\($total) s")
