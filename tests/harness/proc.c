@@ -194,6 +194,7 @@ struct proc *relay_start(struct harness *h, ...)
     if (h->brokers != NULL) {
         defaults[n++] = harness_strf(h, "kafka.bootstrap.servers=%s", h->brokers);
         defaults[n++] = harness_strf(h, "relay.topic=%s", h->topic);
+        defaults[n++] = harness_strf(h, "relay.writer_group=%s.%%s", h->id);
     }
     va_start(ap, h);
     p = service_start(h, "outbox-relay", defaults, ap);
@@ -217,6 +218,8 @@ struct proc *writer_start(struct harness *h, ...)
     if (h->brokers != NULL) {
         defaults[n++] = harness_strf(h, "kafka.bootstrap.servers=%s", h->brokers);
         defaults[n++] = harness_strf(h, "writer.topic=%s", h->topic);
+        /* The broker is shared with other tests, whose writers are no members of this group. */
+        defaults[n++] = harness_strf(h, "writer.group=%s.%s", h->id, h->store_name);
     }
     va_start(ap, h);
     p = service_start(h, "tuple-writer", defaults, ap);
