@@ -63,8 +63,9 @@ void progress_end(struct progress *p)
 {
     if (!p->what)
         return;
-    show(p);
-    if (p->terminal)
+    if (p->done || p->total)
+        show(p);
+    if (p->terminal && (p->done || p->total))
         (void)fputc('\n', stderr);
     p->what = NULL;
 }

@@ -309,14 +309,7 @@ static enum status second_pass(struct run *run, struct err *err)
 
 /* ---- the end ---- */
 
-static json_t *verdict_json(const struct seed_verdict *v)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "ledger", (json_int_t)v->ledger, "store", (json_int_t)v->store,
-                     "equal", (json_int_t)v->equal, "missing", (json_int_t)v->missing, "other_condition",
-                     (json_int_t)v->other_condition, "extra", (json_int_t)v->extra);
-}
-
-static void print_summary(const struct run *run, const struct seed_verdict *v, double seconds)
+static void print_summary(const struct run *run, const struct comparison *v, double seconds)
 {
     const struct seed_counts *c = &run->seed.counts;
     char took[32];
@@ -329,19 +322,16 @@ static void print_summary(const struct run *run, const struct seed_verdict *v, d
         (void)printf("%lld changed meanwhile and were done again, %lld retries, %lld unknown outcomes\n",
                      (long long)c->moved, (long long)c->retries, (long long)c->unknown);
     if (v)
-        (void)printf("verified: %lld in the ledger, %lld in the store: %lld equal, %lld missing, %lld with another "
-                     "condition, %lld not in the ledger\n",
-                     (long long)v->ledger, (long long)v->store, (long long)v->equal, (long long)v->missing,
-                     (long long)v->other_condition, (long long)v->extra);
+        comparison_print(v);
 }
 
-static bool verdict_good(const struct run *run, const struct seed_verdict *v)
+static bool verdict_good(const struct run *run, const struct comparison *v)
 {
     return v->missing <= run->seed.counts.refused + run->before.refused && v->other_condition == 0 &&
            (v->extra == 0 || run->seed.options->merge);
 }
 
-static enum status seed_all(struct run *run, struct seed_verdict *verdict, struct err *err)
+static enum status seed_all(struct run *run, struct comparison *verdict, struct err *err)
 {
     struct ctl *ctl = run->seed.ctl;
     enum status st = ctl_pg(ctl, err);
@@ -369,7 +359,7 @@ static enum status seed_all(struct run *run, struct seed_verdict *verdict, struc
             st = err ? err->status : ST_RETRY;
     }
     if (st == ST_OK && !run->seed.options->no_verify)
-        st = seed_verify(ctl, &run->seed.pin, verdict, err);
+        st = compare_store(ctl, &run->seed.pin, verdict, err);
     return st;
 }
 
@@ -392,15 +382,15 @@ static void release(struct run *run)
     (void)pthread_cond_destroy(&run->seed.changed);
 }
 
-static enum exit_code report(struct run *run, const struct seed_verdict *verdict, double seconds)
+static enum exit_code report(struct run *run, const struct comparison *verdict, double seconds)
 {
     struct ctl *ctl = run->seed.ctl;
     bool verified = !run->seed.options->no_verify;
     if (ctl->json)
         ctl_print_json(json_pack("{s:s, s:s, s:s, s:b, s:f, s:O, s:o}", "store", ctl->settings.store.name, "store_id",
                                  run->seed.pin.store_id, "model_id", run->seed.pin.model_id, "continued",
-                                 (int)run->job.resumed, "seconds", seconds, "counts", run->job.counts, "verified",
-                                 verified ? verdict_json(verdict) : json_null()));
+                                 (int)run->job.resumed, "seconds", seconds, "counts", run->job.counts, "compared",
+                                 verified ? comparison_json(verdict) : json_null()));
     else
         print_summary(run, verified ? verdict : NULL, seconds);
     if (verified && !verdict_good(run, verdict)) {
@@ -417,7 +407,7 @@ static enum exit_code seed_run(struct ctl *ctl, const void *opts, int nargs, cha
     (void)nargs;
     (void)args;
     struct run run = {.unsafe = false};
-    struct seed_verdict verdict = {0};
+    struct comparison verdict = {0};
     struct err err = {.status = ST_OK};
     mono_us started = clock_mono_us();
     enum exit_code code;

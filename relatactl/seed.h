@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 
+#include "relatactl/compare.h"
 #include "relatactl/ctl.h"
 #include "relatactl/identity.h"
 
@@ -79,12 +80,5 @@ void seed_worker_release(struct seed_worker *w);
  * version, present or not. Calls `tick` about each second in the calling thread. */
 enum status seed_keys(struct seed *seed, const struct tuple_key *from, int64_t since,
                       enum status (*tick)(void *arg, struct err *err), void *arg, struct err *err) MUST_CHECK;
-
-/* seed_verify.c: read the whole store and compare it with the ledger. */
-struct seed_verdict {
-    int64_t ledger, store; /* tuples */
-    int64_t equal, missing, other_condition, extra;
-};
-enum status seed_verify(struct ctl *ctl, const struct pin *pin, struct seed_verdict *out, struct err *err) MUST_CHECK;
 
 #endif

@@ -2,11 +2,12 @@
 #include <stdlib.h>
 
 #include "relatactl/commands.h"
+#include "relatactl/compare.h"
 #include "relatactl/identity.h"
 
 struct store_options {
     const char *model;
-    bool force;
+    bool force, full;
 };
 
 /* ---- pin ---- */
@@ -60,9 +61,14 @@ static enum exit_code pin_run(struct ctl *ctl, const void *opts, int nargs, char
     enum status st = pin_read(ctl, &before, &err);
     if (st == ST_NOT_FOUND)
         st = ST_OK;
-    if (st == ST_OK)
-        st = choose_model(ctl, args[0], o->model, model, &err);
-    if (st == ST_OK && *before.store_id && strcmp(before.store_id, args[0]) != 0 && !o->force) {
+    bool same = strcmp(before.store_id, args[0]) == 0;
+    if (st == ST_OK) /* pinning the same store again does not change the model by the way */
+        st = choose_model(ctl, args[0],
+                          o->model                   ? o->model
+                          : same && *before.model_id ? before.model_id
+                                                     : NULL,
+                          model, &err);
+    if (st == ST_OK && *before.store_id && !same && !o->force) {
         st = refuse_other_store(ctl, args[0], &err);
         unsafe = st == ST_INVALID;
     }
@@ -126,46 +132,74 @@ static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, cha
 
 /* ---- verify ---- */
 
-static enum exit_code verify_run(struct ctl *ctl, const void *opts, int nargs, char **args)
+struct verdict {
+    struct pin pin;
+    struct probes probes;
+    char *latest; /* the store's newest model */
+    bool full;
+    struct comparison comparison;
+};
+
+static enum status verify(struct ctl *ctl, struct verdict *v, struct err *err)
 {
-    (void)opts;
-    (void)nargs;
-    (void)args;
-    struct err err = {.status = ST_OK};
-    struct pin pin = {.generation = 0};
-    struct probes probes = {0};
-    char *latest = NULL;
-    enum status st = pin_connect(ctl, &pin, &err);
+    enum status st = pin_connect(ctl, &v->pin, err);
     if (st == ST_OK)
-        st = store_latest_model(ctl->store_conn, &latest, ctl_store_deadline(ctl), &err);
+        st = store_latest_model(ctl->store_conn, &v->latest, ctl_store_deadline(ctl), err);
     if (st == ST_OK)
-        st = probes_check(ctl, &probes, &err);
-    if (st == ST_OK && probes.differ)
+        st = probes_check(ctl, &v->probes, err);
+    if (st == ST_OK && v->probes.differ)
         st = err_set(
-            &err, ST_INVALID, "",
+            err, ST_INVALID, "",
             "store %s does not hold what was last applied (%d of %d differ, first %s): was it wiped, restored or "
             "swapped? relatactl seed --merge fills it again",
-            pin.store_id, probes.differ, probes.agree + probes.differ, buf_str(&probes.first_difference));
+            v->pin.store_id, v->probes.differ, v->probes.agree + v->probes.differ,
+            buf_str(&v->probes.first_difference));
+    if (st == ST_OK && v->full)
+        st = compare_store(ctl, &v->pin, &v->comparison, err);
+    return st;
+}
+
+static void print_verdict(const struct ctl *ctl, const struct verdict *v)
+{
+    const struct probes *p = &v->probes;
+    if (ctl->json) {
+        ctl_print_json(json_pack("{s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i}, s:o}", "store", ctl->settings.store.name,
+                                 "store_id", v->pin.store_id, "model_id", v->pin.model_id, "latest_model_id", v->latest,
+                                 "probes", "agree", p->agree, "differ", p->differ, "unsettled", p->unsettled,
+                                 "compared", v->full ? comparison_json(&v->comparison) : json_null()));
+        return;
+    }
+    (void)printf("store %s exists, model %s exists, %d of %d probes agree, %d are changing\n", v->pin.store_id,
+                 v->pin.model_id, p->agree, p->agree + p->differ, p->unsettled);
+    if (strcmp(v->latest, v->pin.model_id) != 0)
+        (void)printf("warning: the store has a newer model, %s (relatactl model use %s)\n", v->latest, v->latest);
+    if (v->full)
+        comparison_print(&v->comparison);
+}
+
+static enum exit_code verify_run(struct ctl *ctl, const void *opts, int nargs, char **args)
+{
+    (void)nargs;
+    (void)args;
+    const struct store_options *o = opts;
+    struct err err = {.status = ST_OK};
+    struct verdict v = {.full = o->full};
+    enum status st = verify(ctl, &v, &err);
     enum exit_code code = EXIT_DONE;
-    bool newest = st == ST_OK && strcmp(latest, pin.model_id) == 0;
     if (st != ST_OK) {
         code = ctl_fail(ctl, &err);
         /* Answers that say "another store", unlike no answer. */
         if (st == ST_INVALID || st == ST_MISSING)
             code = EXIT_UNSAFE;
-    } else if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:s, s:s, s:s, s:{s:i, s:i, s:i}}", "store", ctl->settings.store.name,
-                                 "store_id", pin.store_id, "model_id", pin.model_id, "latest_model_id", latest,
-                                 "probes", "agree", probes.agree, "differ", probes.differ, "unsettled",
-                                 probes.unsettled));
     } else {
-        (void)printf("store %s exists, model %s exists, %d of %d probes agree, %d are changing\n", pin.store_id,
-                     pin.model_id, probes.agree, probes.agree + probes.differ, probes.unsettled);
-        if (!newest)
-            (void)printf("warning: the store has a newer model, %s (relatactl model use %s)\n", latest, latest);
+        print_verdict(ctl, &v);
+        if (v.full && v.comparison.equal != v.comparison.ledger)
+            code = EXIT_FAILED;
+        if (v.full && v.comparison.equal != v.comparison.store)
+            code = EXIT_FAILED;
     }
-    free(latest);
-    probes_release(&probes);
+    free(v.latest);
+    probes_release(&v.probes);
     return code;
 }
 
@@ -235,9 +269,15 @@ static enum exit_code disown_run(struct ctl *ctl, const void *opts, int nargs, c
 
 static const struct option_spec pin_specs[] = {
     {"model", OPTION_TEXT, offsetof(struct store_options, model), "MODEL_ID",
-     "the model to put in force; default: the store's newest", 0, 0, 0},
+     "the model to put in force; default: as before, for another store its newest", 0, 0, 0},
     {"force", OPTION_FLAG, offsetof(struct store_options, force), NULL,
      "pin another store although it does not hold what was last applied", 0, 0, 0},
+    {0},
+};
+
+static const struct option_spec verify_specs[] = {
+    {"full", OPTION_FLAG, offsetof(struct store_options, full), NULL,
+     "compare every tuple of the store with the ledger", 0, 0, 0},
     {0},
 };
 
@@ -266,7 +306,9 @@ const struct command command_store_verify = {
     .summary = "Ask the store whether it is the one that is pinned",
     .details =
         "Checks that the store and the model in force exist, and reads the last applied tuples back (relata.probe).\n"
-        "Exit code 3: it is another store, or it was wiped or restored; 4: it could not be asked.",
+        "Exit code 3: it is another store, or it was wiped or restored; 4: it could not be asked. With --full 1: some\n"
+        "tuples differ, and at rest none may (relatactl lag tells whether anything is pending or parked).",
+    .options = verify_specs,
     .run = verify_run,
 };
 const struct command command_store_own = {

@@ -1,8 +1,8 @@
-/* seed_verify.c - is the store what the ledger says? Every page of the store is looked up in the ledger. */
+/* compare.c - is the store what the ledger says? Every page of the store is looked up in the ledger. */
 #include <stdlib.h>
 
+#include "relatactl/compare.h"
 #include "relatactl/progress.h"
-#include "relatactl/seed.h"
 
 static const char lookup_sql[] =
     "SELECT coalesce(t.present, false), t.condition_name, t.condition_context FROM unnest($2::text[], $3::text[], "
@@ -13,7 +13,7 @@ struct arrays {
     struct buf objects, relations, subjects;
 };
 
-static void judge(const struct store_tuple *held, const struct pg_result *r, int row, struct seed_verdict *out)
+static void judge(const struct store_tuple *held, const struct pg_result *r, int row, struct comparison *out)
 {
     out->store++;
     if (!pg_bool(r, row, 0)) {
@@ -29,7 +29,7 @@ static void judge(const struct store_tuple *held, const struct pg_result *r, int
 }
 
 static enum status judge_page(struct ctl *ctl, const struct store_tuples *page, struct arrays *a,
-                              struct seed_verdict *out, struct err *err)
+                              struct comparison *out, struct err *err)
 {
     struct pg_result *r = NULL;
     pg_array_begin(&a->objects);
@@ -45,7 +45,7 @@ static enum status judge_page(struct ctl *ctl, const struct store_tuples *page, 
     pg_array_end(&a->subjects);
     const struct pg_param params[] = {pg_p_text(ctl->settings.store.name), pg_p_buf(&a->objects),
                                       pg_p_buf(&a->relations), pg_p_buf(&a->subjects)};
-    enum status st = pg_query(ctl->pg, "verify_page", lookup_sql, params, 4, ctl_deadline(ctl), &r, err);
+    enum status st = pg_query(ctl->pg, "compare_page", lookup_sql, params, 4, ctl_deadline(ctl), &r, err);
     for (int i = 0; st == ST_OK && i < pg_rows(r); i++)
         judge(&page->items[i], r, i, out);
     pg_result_free(r);
@@ -76,12 +76,12 @@ static enum status read_page(struct ctl *ctl, const char *token, struct store_tu
     return st;
 }
 
-enum status seed_verify(struct ctl *ctl, const struct pin *pin, struct seed_verdict *out, struct err *err)
+enum status compare_store(struct ctl *ctl, const struct pin *pin, struct comparison *out, struct err *err)
 {
     struct progress progress;
     struct arrays a;
     char *token = strdup("");
-    *out = (struct seed_verdict){0};
+    *out = (struct comparison){0};
     buf_init(&a.objects, 4 << 20);
     buf_init(&a.relations, 4 << 20);
     buf_init(&a.subjects, 4 << 20);
@@ -89,7 +89,7 @@ enum status seed_verify(struct ctl *ctl, const struct pin *pin, struct seed_verd
         token ? store_conn_use(ctl->store_conn, pin->store_id, err) : err_set(err, ST_NOMEM, "", "no memory");
     if (st == ST_OK)
         st = count_ledger(ctl, &out->ledger, err);
-    progress_start(&progress, "verifying", "tuples", out->ledger, 0);
+    progress_start(&progress, "comparing", "tuples", out->ledger, 0);
     do {
         struct store_tuples page = {0};
         char *next = NULL;
@@ -111,4 +111,20 @@ enum status seed_verify(struct ctl *ctl, const struct pin *pin, struct seed_verd
     buf_release(&a.subjects);
     out->missing = out->ledger - out->equal - out->other_condition;
     return st;
+}
+
+json_t *comparison_json(const struct comparison *c)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "ledger", (json_int_t)c->ledger, "store", (json_int_t)c->store,
+                     "equal", (json_int_t)c->equal, "missing", (json_int_t)c->missing, "other_condition",
+                     (json_int_t)c->other_condition, "extra", (json_int_t)c->extra);
+}
+
+void comparison_print(const struct comparison *c)
+{
+    (void)printf(
+        "compared: %lld in the ledger, %lld in the store: %lld equal, %lld missing, %lld with another condition, "
+        "%lld not in the ledger\n",
+        (long long)c->ledger, (long long)c->store, (long long)c->equal, (long long)c->missing,
+        (long long)c->other_condition, (long long)c->extra);
 }
