@@ -216,7 +216,7 @@ enum status db_stores(struct db *db, struct pg_result **out, struct err *err)
                     "WITH RECURSIVE s(name) AS ((SELECT store FROM relata.outbox ORDER BY store LIMIT 1) UNION ALL "
                     "SELECT (SELECT o.store FROM relata.outbox o WHERE o.store > s.name ORDER BY o.store LIMIT 1) "
                     "FROM s WHERE s.name IS NOT NULL) SELECT name FROM s WHERE name IS NOT NULL "
-                    "UNION SELECT name FROM relata.store",
+                    "UNION SELECT name FROM relata.store UNION SELECT 'default' COLLATE \"C\"",
                     NULL, 0, deadline_of(db), out, err);
 }
 

@@ -72,7 +72,7 @@ bool snapshot_parse(const char *text, struct snapshot *out);
 
 /* malloc'd text. */
 enum status db_snapshot(struct db *db, char **out, struct err *err) MUST_CHECK;
-/* Names of stores that have pending rows: one column. Free with pg_result_free. */
+/* Names of stores: those that have pending rows, those in relata.store, "default". One column; pg_result_free. */
 enum status db_stores(struct db *db, struct pg_result **out, struct err *err) MUST_CHECK;
 
 /*

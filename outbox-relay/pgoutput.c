@@ -253,7 +253,7 @@ static bool parse_value(const struct field *f, const struct value *v, struct out
             *(const char **)member = v->data + 1;
             return memchr(v->data + 1, '\0', v->len - 1) == NULL;
         }
-        /* fall through */
+        __attribute__((fallthrough));
     case FIELD_TEXT:
         *(const char **)member = v->data;
         return memchr(v->data, '\0', v->len) == NULL;

@@ -106,6 +106,8 @@ void kafka_consumer_free(struct kafka_consumer *c); /* revokes, leaves the group
 enum status kafka_consumer_poll(struct kafka_consumer *c, int timeout_ms, struct kafka_message *out,
                                 struct err *err) MUST_CHECK;
 void kafka_message_free(struct kafka_message *m);
+/* The last header of that name: *value (not NUL-terminated) belongs to the message. False if there is none. */
+bool kafka_message_header(const struct kafka_message *m, const char *name, const void **value, size_t *len);
 /* What was fetched but not yet returned is fetched again after resuming. */
 enum status kafka_consumer_pause(struct kafka_consumer *c, int32_t partition, bool paused, struct err *err) MUST_CHECK;
 /* Commit `next` (the offset after the last done one) of a partition, asynchronously: a failed commit is sent again by

@@ -278,6 +278,15 @@ void kafka_message_free(struct kafka_message *m)
     memset(m, 0, sizeof *m);
 }
 
+bool kafka_message_header(const struct kafka_message *m, const char *name, const void **value, size_t *len)
+{
+    rd_kafka_headers_t *list;
+    *value = NULL;
+    *len = 0;
+    return m->handle && !rd_kafka_message_headers(m->handle, &list) &&
+           !rd_kafka_header_get_last(list, name, value, len);
+}
+
 enum status kafka_consumer_pause(struct kafka_consumer *c, int32_t partition, bool paused, struct err *err)
 {
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
