@@ -42,6 +42,8 @@ static enum status parse(const char *address, struct address *out, struct err *e
     const char *host = address, *colon = strrchr(address, ':');
     size_t len;
 
+    if (strstr(address, "://"))
+        return nonsense(address, "it is an address, not a URL", err);
     if (!colon)
         return nonsense(address, "the port is missing", err);
     len = (size_t)(colon - address);
