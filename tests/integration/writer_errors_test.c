@@ -1,0 +1,294 @@
+/*
+ * writer_errors_test.c - what the store answers, and what tuple-writer makes of it: by class, never by text.
+ */
+#include "tests/integration/writer_helpers.h"
+
+struct scene {
+    struct harness *h;
+    struct fake_store *f;
+    struct proc *w;
+};
+
+/* A writer in front of which answers are scripted; a short late window, one lane unless `more` says otherwise. */
+static struct scene scene_open(void **state, const char *key, const char *value)
+{
+    struct scene s = {.h = *state};
+    s.f = fake_store_start(s.h->store_url);
+    s.w = writer_start(s.h, "--set", harness_strf(s.h, "store.url=%s", fake_store_url(s.f)), "--set",
+                       "store.late_window=300ms", "--set", "writer.lanes=1", "--set", "writer.retry_max=200ms", "--set",
+                       "writer.circuit_failures=50", "--set", harness_strf(s.h, "%s=%s", key, value), NULL);
+    proc_ready_wait(s.w, WAIT_MS);
+    return s;
+}
+
+static void scene_close(struct scene *s)
+{
+    proc_stop(s->w);
+    fake_store_stop(s->f);
+}
+
+static void hundred_grants(struct harness *h)
+{
+    harness_sql(h, "INSERT INTO relata.outbox (op, object, relation, subject) SELECT 'write', 'doc:1', 'viewer', "
+                   "'user:' || i FROM generate_series(1, 100) i");
+}
+
+static void assert_nothing_parked(struct harness *h)
+{
+    assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.dead_letter"), 0);
+}
+
+static void test_W25_an_outage_splits_nothing(void **state)
+{
+    struct scene s = scene_open(state, "writer.retry_min", "10ms");
+    fake_store_rule(s.f, &(struct fake_rule){.path = "/write", .times = 3, .action = FAKE_REPLY, .status = 503});
+    int before = write_count(s.f);
+    hundred_grants(s.h);
+    assert_converged(s.h, CONVERGE_MS);
+    for (int i = before; i < write_count(s.f); i++)
+        assert_int_equal(write_size(s.f, i), 100);
+    assert_true(proc_metric(s.w, "relata_writer_retries_total{class=\"unknown\"}") == 3);
+    assert_true(proc_metric(s.w, "relata_writer_halved_total") == 0);
+    assert_nothing_parked(s.h);
+    scene_close(&s);
+}
+
+static void check_retry_after(void **state, const char *headers, int at_least_ms)
+{
+    struct scene s = scene_open(state, "writer.retry_min", "1ms");
+    int rule =
+        fake_store_rule(s.f, &(struct fake_rule){.path = "/write",
+                                                 .times = 1,
+                                                 .action = FAKE_REPLY,
+                                                 .status = 429,
+                                                 .headers = headers,
+                                                 .reply = "{\"code\":\"rate_limit_exceeded\",\"message\":\"\"}"});
+    int before = write_count(s.f);
+    grant(s.h, "doc:1", "viewer", "user:x");
+    assert_rule_used(s.f, rule, 1);
+    mono_us start = clock_mono_us();
+    assert_converged(s.h, CONVERGE_MS);
+    assert_true(clock_mono_us() - start > 1000 * at_least_ms); /* not before it was asked to: a bound from below */
+    assert_int_equal(write_count(s.f) - before, 2);
+    assert_true(proc_metric(s.w, "relata_writer_retries_total{class=\"throttled\"}") == 1);
+    scene_close(&s);
+}
+
+static void test_W26_retry_after_is_obeyed_and_reset_is_not_read(void **state)
+{
+    check_retry_after(state, "Retry-After: 2\nx-ratelimit-reset: 1725260000", 900);
+}
+
+static void test_W26_retry_after_as_a_date(void **state)
+{
+    char when[64];
+    time_t at = (time_t)(clock_wall_us() / 1000000 + 3);
+    struct tm tm;
+    gmtime_r(&at, &tm);
+    strftime(when, sizeof when, "Retry-After: %a, %d %b %Y %H:%M:%S GMT", &tm);
+    check_retry_after(state, when, 500);
+}
+
+/* Five writers of one new tuple at once: the losers get 409 although nothing is wrong. */
+static void test_W16_a_lost_race_is_tried_again(void **state)
+{
+    struct scene s = scene_open(state, "writer.retry_min", "1ms");
+    fake_store_rule(s.f,
+                    &(struct fake_rule){.path = "/write",
+                                        .times = 3,
+                                        .action = FAKE_REPLY,
+                                        .status = 409,
+                                        .reply = "{\"code\":\"Aborted\",\"message\":\"transactional write failed\"}"});
+    hundred_grants(s.h);
+    assert_converged(s.h, CONVERGE_MS);
+    assert_true(proc_metric(s.w, "relata_writer_conditions_replaced_total") == 0);
+    assert_nothing_parked(s.h);
+    scene_close(&s);
+}
+
+static void test_W41_versions_of_a_conflict(void **state)
+{
+    struct scene s = scene_open(state, "writer.retry_min", "1ms");
+    fake_store_rule(s.f, &(struct fake_rule){.path = "/write",
+                                             .times = 1,
+                                             .action = FAKE_REPLY,
+                                             .status = 500,
+                                             .reply = "{\"code\":\"internal_error\",\"message\":\"conflict\"}"});
+    fake_store_rule(s.f,
+                    &(struct fake_rule){.path = "/write",
+                                        .times = 1,
+                                        .action = FAKE_REPLY,
+                                        .status = 400,
+                                        .reply = "{\"code\":\"write_failed_due_to_invalid_input\",\"message\":\"\"}"});
+    hundred_grants(s.h);
+    assert_converged(s.h, CONVERGE_MS);
+    assert_nothing_parked(s.h);
+    scene_close(&s);
+}
+
+/* The answer is lost, the effect is there: unknown, tried again, acknowledged only after the late window. */
+static void test_W23_a_lost_answer_is_an_unknown_outcome(void **state)
+{
+    struct scene s = scene_open(state, "store.late_window", harness_strf(*state, "%dms", harness_ms(2500)));
+    int rule = fake_store_rule(s.f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_CUT_AFTER});
+    grant(s.h, "doc:1", "viewer", "user:x");
+    assert_rule_used(s.f, rule, 1);
+    assert_metric_eventually(s.w, "relata_writer_late_batches", 1, WAIT_MS);
+    assert_int_equal(harness_sql_int(s.h, "SELECT count(*) FROM relata.outbox"), 1); /* its token still waits */
+    assert_int_equal(harness_sql_int(s.h, "SELECT count(*) FROM relata.inflight"), 1);
+    assert_converged(s.h, CONVERGE_MS);
+    assert_true(proc_metric(s.w, "relata_writer_unknown_outcomes_total") == 1);
+    assert_true(proc_metric(s.w, "relata_writer_late_batches_total") == 1);
+    assert_true(proc_metric(s.w, "relata_writer_late_effects_undone_total") == 0);
+    assert_nothing_parked(s.h);
+    scene_close(&s);
+}
+
+static bool none_late(void *arg)
+{
+    return fake_store_late_pending(arg) == 0;
+}
+
+/*
+ * A grant times out and is tried again with success; the tuple is revoked; then the first request takes effect after
+ * all. The revocation is sent at once, but acknowledged only when the late effect has been undone.
+ */
+static void test_W22_a_late_grant_is_undone(void **state)
+{
+    struct scene s = scene_open(state, "store.request_timeout", harness_strf(*state, "%dms", harness_ms(500)));
+    struct harness *h = s.h;
+    proc_stop(s.w);
+    s.w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(s.f)), "--set",
+                       harness_strf(h, "store.request_timeout=%dms", harness_ms(500)), "--set",
+                       harness_strf(h, "store.late_window=%dms", harness_ms(5000)), NULL);
+    proc_ready_wait(s.w, WAIT_MS);
+    int late = fake_store_rule(
+        s.f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_LATE, .delay_ms = harness_ms(2500)});
+    grant(h, "doc:1", "viewer", "user:x");
+    assert_rule_used(s.f, late, 1);
+    assert_presence_eventually(h, true, "doc:1", "viewer", "user:x"); /* by the second try */
+    revoke(h, "doc:1", "viewer", "user:x");
+    assert_presence_eventually(h, false, "doc:1", "viewer", "user:x");
+    assert_true(harness_sql_int(h, "SELECT count(*) FROM relata.outbox") > 0);
+    assert_eventually(none_late, s.f, WAIT_MS);
+    assert_presence_eventually(h, true, "doc:1", "viewer", "user:x"); /* the old state is back .. */
+    assert_converged(h, CONVERGE_MS);                                 /* .. and undone */
+    assert_false(store_has(h, "doc:1", "viewer", "user:x"));
+    assert_true(proc_metric(s.w, "relata_writer_late_effects_undone_total") == 1);
+    assert_logged(s.w, "undid a late effect", WAIT_MS);
+    scene_close(&s);
+}
+
+/* A newer change of a late key is applied at once; other keys are acknowledged as ever. */
+static void test_W22_others_are_not_held_up_by_a_late_batch(void **state)
+{
+    struct scene s = scene_open(state, "store.late_window", harness_strf(*state, "%dms", harness_ms(4000)));
+    fake_store_rule(s.f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_CUT_AFTER});
+    grant(s.h, "doc:late", "viewer", "user:x");
+    assert_metric_eventually(s.w, "relata_writer_late_batches", 1, WAIT_MS);
+    grant(s.h, "doc:other", "viewer", "user:x");
+    assert_sql_eventually(s.h, "SELECT string_agg(object, ' ') FROM relata.outbox", "doc:late", WAIT_MS);
+    revoke(s.h, "doc:late", "viewer", "user:x");
+    assert_presence_eventually(s.h, false, "doc:late", "viewer", "user:x");
+    assert_int_equal(harness_sql_int(s.h, "SELECT count(*) FROM relata.outbox WHERE object = 'doc:late'"), 2);
+    assert_converged(s.h, CONVERGE_MS);
+    scene_close(&s);
+}
+
+static void check_denied(void **state, int status, const char *reply, const char *reason)
+{
+    struct scene s = scene_open(state, "writer.retry_min", "10ms");
+    fake_store_rule(s.f, &(struct fake_rule){.path = "/write", .action = FAKE_REPLY, .status = status, .reply = reply});
+    hundred_grants(s.h);
+    assert_unready_eventually(s.w, reason);
+    assert_int_equal(harness_sql_int(s.h, "SELECT count(*) FROM relata.outbox"), 100);
+    assert_nothing_parked(s.h);
+    fake_store_clear(s.f);
+    assert_converged(s.h, CONVERGE_MS);
+    proc_ready_wait(s.w, WAIT_MS);
+    assert_nothing_parked(s.h);
+    scene_close(&s);
+}
+
+static void test_401_stops_and_parks_nothing(void **state)
+{
+    check_denied(state, 401, "{\"code\":\"unauthenticated\",\"message\":\"bad key\"}", "401");
+}
+
+static void test_S01_no_model_stops_and_parks_nothing(void **state)
+{
+    check_denied(state, 400, "{\"code\":\"latest_authorization_model_not_found\",\"message\":\"\"}",
+                 "latest_authorization_model_not_found");
+}
+
+static void test_S01_no_store_stops_and_parks_nothing(void **state)
+{
+    check_denied(state, 404, "{\"code\":\"store_id_not_found\",\"message\":\"\"}", "store_id_not_found");
+}
+
+/* The store hangs, then answers nothing at all: the circuit opens, says so, and closes by itself. */
+static void test_circuit_opens_and_closes(void **state)
+{
+    struct harness *h = *state;
+    struct fake_store *f = fake_store_start(h->store_url);
+    struct proc *w =
+        writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set", "store.late_window=200ms",
+                     "--set", "writer.retry_min=5ms", "--set", "writer.circuit_failures=3", NULL);
+    proc_ready_wait(w, WAIT_MS);
+    fake_store_rule(f, &(struct fake_rule){.action = FAKE_CUT});
+    grant(h, "doc:1", "viewer", "user:x");
+    assert_unready_eventually(w, "store:");
+    assert_true(proc_metric(w, "relata_writer_circuit_open") == 1);
+    int writes = write_count(f);
+    grant(h, "doc:2", "viewer", "user:x");
+    struct reason again = {w, "cannot be verified"};
+    assert_eventually(has_reason, &again, WAIT_MS);
+    assert_int_equal(write_count(f), writes); /* an open circuit sends nothing */
+    fake_store_clear(f);
+    assert_converged(h, CONVERGE_MS);
+    proc_ready_wait(w, WAIT_MS);
+    assert_true(proc_metric(w, "relata_writer_circuit_open") == 0);
+    proc_stop(w);
+    fake_store_stop(f);
+}
+
+/* W29: a move whose Write fails three times; grants that come meanwhile do not overtake it for ever. */
+static void test_W29_a_failing_move_ends_with_one_parent(void **state)
+{
+    struct scene s = scene_open(state, "writer.retry_min", "10ms");
+    grant(s.h, "doc:t", "parent", "folder:n1");
+    assert_converged(s.h, CONVERGE_MS);
+    fake_store_rule(s.f, &(struct fake_rule){.path = "/write",
+                                             .body = "folder:n1",
+                                             .times = 3,
+                                             .action = FAKE_REPLY,
+                                             .status = 500,
+                                             .reply = "{\"code\":\"internal_error\",\"message\":\"\"}"});
+    harness_sql(s.h, "BEGIN; SELECT relata.delete_tuple('doc:t', 'parent', 'folder:n1'), "
+                     "relata.write_tuple('doc:t', 'parent', 'folder:n2'); COMMIT");
+    harness_sql(s.h, "SELECT relata.write_tuple('doc:' || i, 'viewer', 'user:x') FROM generate_series(1, 300) i");
+    assert_converged(s.h, CONVERGE_MS);
+    assert_false(store_has(s.h, "doc:t", "parent", "folder:n1"));
+    assert_true(store_has(s.h, "doc:t", "parent", "folder:n2"));
+    scene_close(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HARNESS_TEST(test_W25_an_outage_splits_nothing, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W26_retry_after_is_obeyed_and_reset_is_not_read, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W26_retry_after_as_a_date, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W16_a_lost_race_is_tried_again, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W41_versions_of_a_conflict, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W23_a_lost_answer_is_an_unknown_outcome, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W22_a_late_grant_is_undone, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W22_others_are_not_held_up_by_a_late_batch, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_401_stops_and_parks_nothing, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_S01_no_model_stops_and_parks_nothing, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_S01_no_store_stops_and_parks_nothing, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_circuit_opens_and_closes, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W29_a_failing_move_ends_with_one_parent, HARNESS_DB | HARNESS_STORE),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
