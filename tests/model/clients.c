@@ -9,6 +9,8 @@
 #include "tests/model/txgen.h"
 
 #define STATEMENT_MS 20000
+/* Longest pause between two transactions: faults need time to fall between them. */
+#define THINK_MS 1200
 
 struct client {
     struct clients *all;
@@ -68,6 +70,7 @@ static void *client_main(void *arg)
                 (void)poll(NULL, 0, 50);
         }
         one(c, pg, buf_str(&sql));
+        (void)poll(NULL, 0, (int)txgen_below(&c->gen, THINK_MS));
         atomic_fetch_add(&c->all->made, c->gen.made - before);
     }
     pg_close(pg);

@@ -3,12 +3,10 @@
 
 #define OBJECTS 40
 #define USERS 25
-#define GONE_PER_CLIENT 4 /* erased subjects and deleted objects that a client has in play at a time */
 
 const char txgen_schema_sql[] =
     "CREATE TABLE public.truth (object text, relation text, subject text, present boolean NOT NULL, condition text,"
-    " context jsonb, PRIMARY KEY (object, relation, subject));"
-    "CREATE TABLE public.gone (name text PRIMARY KEY)";
+    " context jsonb, PRIMARY KEY (object, relation, subject))";
 
 const char txgen_model_json[] =
     "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},"
@@ -145,32 +143,22 @@ static unsigned set_form(struct txgen *g, struct buf *sql)
     return n;
 }
 
-/*
- * Grants to a subject that will be erased, or on an object that will be deleted, unless it is known to be gone; at
- * times its end. All clients share the names, so that grants and ends overlap.
- */
+/* Grants to a subject that is erased, or on an object that is deleted, at some time: before, meanwhile, or again after.
+ * All clients share the names, so that grants and ends overlap. */
 static unsigned mortal(struct txgen *g, struct buf *sql)
 {
     bool subject = txgen_below(g, 2);
-    char name[32];
-    (void)snprintf(name, sizeof name, "%s%u", subject ? "user:e" : "doc:d",
-                   g->made / 100 + txgen_below(g, GONE_PER_CLIENT));
-    if (txgen_below(g, 5) == 0) {
-        buf_addf(sql, "INSERT INTO public.gone VALUES ('%s') ON CONFLICT DO NOTHING;\n", name);
-        buf_addf(sql, "SELECT relata.%s('%s');\n", subject ? "erase_subject" : "delete_object", name);
-        return 1;
-    }
-    char object[32], who[32];
-    (void)snprintf(object, sizeof object, "doc:o%u", txgen_below(g, OBJECTS));
-    (void)snprintf(who, sizeof who, "user:u%u", txgen_below(g, USERS));
-    buf_addf(sql,
-             "INSERT INTO relata.outbox (op, object, relation, subject) SELECT 'write','%s','viewer','%s'"
-             " WHERE NOT EXISTS (SELECT FROM public.gone WHERE name = '%s');\n",
-             subject ? object : name, subject ? name : who, name);
+    unsigned name = g->made / 100 + txgen_below(g, 4);
+    if (txgen_below(g, 5) == 0)
+        buf_addf(sql, "SELECT relata.%s%u');\n", subject ? "erase_subject('user:e" : "delete_object('doc:d", name);
+    else if (subject)
+        buf_addf(sql, "SELECT relata.write_tuple('doc:o%u','viewer','user:e%u');\n", txgen_below(g, OBJECTS), name);
+    else
+        buf_addf(sql, "SELECT relata.write_tuple('doc:d%u','viewer','user:u%u');\n", name, txgen_below(g, USERS));
     return 1;
 }
 
-static unsigned operation(struct txgen *g, struct buf *sql, bool read_committed)
+static unsigned operation(struct txgen *g, struct buf *sql)
 {
     struct change c = pick(g);
     switch (txgen_below(g, 12)) {
@@ -197,7 +185,7 @@ static unsigned operation(struct txgen *g, struct buf *sql, bool read_committed)
     case 4:
         return set_form(g, sql);
     case 5:
-        return read_committed ? mortal(g, sql) : set_form(g, sql);
+        return mortal(g, sql);
     case 6: { /* undone by a savepoint */
         buf_adds(sql, "SAVEPOINT s;\n");
         grant(g, sql, &c);
@@ -226,14 +214,12 @@ unsigned txgen_next(struct txgen *g, struct buf *sql)
     unsigned dice = txgen_below(g, 20);
     if (dice == 0)
         buf_adds(sql, " ISOLATION LEVEL REPEATABLE READ");
-    /* The transaction has its number before it asks what is gone: whoever waits for all numbers up to an end waits for
-     * it. */
-    buf_adds(sql, ";\nSELECT pg_current_xact_id();\n");
+    buf_adds(sql, ";\n");
     if (dice >= 1 && dice <= 5)
         buf_adds(sql, "SET LOCAL synchronous_commit = off;\n");
     unsigned n = 1 + txgen_below(g, 6), made = 0;
     for (unsigned i = 0; i < n; i++)
-        made += operation(g, sql, dice > 0);
+        made += operation(g, sql);
     /* Some stay open for a while, so that commits come in another order than ids. */
     if (txgen_below(g, 4) == 0)
         buf_addf(sql, "SELECT pg_sleep(%u * 0.001);\n", 1 + txgen_below(g, 40));

@@ -3,8 +3,8 @@
  *
  * Each transaction is one text of SQL. Beside what it tells relata (functions, set forms, plain INSERTs), it keeps the
  * table `truth` in the same transaction, by plain upserts: an account of the wanted state that owes nothing to the
- * ledger. Subjects user:e<N> are erased and objects doc:d<N> are deleted at some time and never granted again once that
- * is visible; they are not in `truth` but in `gone`: at rest nothing of them may be left.
+ * ledger. Tuples of subjects user:e<N>, which are erased at times, and of objects doc:d<N>, which are deleted at times,
+ * are not in it.
  */
 #ifndef RELATA_TESTS_MODEL_TXGEN_H
 #define RELATA_TESTS_MODEL_TXGEN_H
@@ -19,7 +19,7 @@ struct txgen {
     unsigned made; /* changes (outbox rows, if nothing is dropped or rolled back) so far */
 };
 
-/* Tables `truth` and `gone`, in schema public. */
+/* Table `truth`, in schema public. */
 extern const char txgen_schema_sql[];
 /* The authorization model that the transactions fit, JSON. */
 extern const char txgen_model_json[];
