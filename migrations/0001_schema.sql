@@ -90,12 +90,13 @@ CREATE TABLE relata.tuple (
     present           boolean NOT NULL,
     version           bigint NOT NULL,
     changed_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (store, object, relation, subject)
+    -- The store comes last: it is nearly always the same, so it would only be compared in vain. A store's rows in key order
+    -- still come straight from this index.
+    PRIMARY KEY (object, relation, subject, store)
 );
--- By the object that the subject names, without a userset's relation: "all that team:7 or team:7#member holds".
+-- For deleting all that an object holds: subject = 'team:7' or subject between 'team:7#' and 'team:7$'.
 CREATE INDEX tuple_subject ON relata.tuple (subject);
--- The sweeper's list. Only constant columns and `present`, so that every other change of a row stays HOT.
-CREATE INDEX tuple_absent ON relata.tuple (store, object, relation, subject) WHERE NOT present;
+-- No index holds `present`, `version` or a condition: changes of a row stay HOT. The sweeper walks the heap instead.
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- The writer's own tables.
@@ -217,14 +218,16 @@ CREATE TABLE relata.request (
 );
 CREATE INDEX request_open ON relata.request (store, id) WHERE done_at IS NULL;
 
--- Where the sweep of tombstones stands.
+-- Where the sweep of tombstones stands: the next block of the ledger's heap. A new round is needed only if the last one
+-- left tombstones behind, or ids were taken since it began.
 CREATE TABLE relata.sweep (
-    store      text COLLATE "C" PRIMARY KEY,
-    object     text COLLATE "C" NOT NULL DEFAULT '',
-    relation   text COLLATE "C" NOT NULL DEFAULT '',
-    subject    text COLLATE "C" NOT NULL DEFAULT '',
-    not_before timestamptz NOT NULL DEFAULT clock_timestamp()
+    one         boolean PRIMARY KEY DEFAULT true CHECK (one),
+    block       bigint NOT NULL DEFAULT 0,
+    ids         bigint NOT NULL DEFAULT -1,
+    left_behind bigint NOT NULL DEFAULT 0,
+    not_before  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+INSERT INTO relata.sweep DEFAULT VALUES;
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Vacuum. The outbox is a queue: rows live for milliseconds, so it is vacuumed by count, never by share of its size, and

@@ -1,6 +1,9 @@
 -- Writing the outbox: validation, the ledger upsert, and the functions that services call.
 --
 -- SQLSTATEs: RL001 a part of the tuple is malformed (COLUMN and DETAIL name it), RL002 id or xid given by the caller.
+--
+-- What others may call is SECURITY DEFINER with a fixed search_path. Functions without either are internals: only their
+-- owner may execute them, and they run within those (a SET clause costs 10 us a call, too much for a row).
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- The store's grammar, OpenFGA 1.22.1 as its server enforces it on Write. White space means ASCII's: the server takes
@@ -239,16 +242,17 @@ END $$;
 -- ---------------------------------------------------------------------------------------------------------------------
 -- A sleeping reader holds advisory lock (1380270083, hashtext(store)) exclusively. False here therefore means: wake it.
 -- True keeps it from falling asleep until this transaction has ended, so no wake-up is lost and none is sent in vain.
-CREATE FUNCTION relata.wake(store text) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+-- Done once a transaction and store; a rollback to a savepoint forgets the lock, the notification and the mark together.
+CREATE FUNCTION relata.wake(store text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT pg_try_advisory_xact_lock_shared(1380270083, hashtext(store)) THEN
-        PERFORM pg_notify('relata_outbox', store);
+    IF NOT pg_catalog.pg_try_advisory_xact_lock_shared(1380270083, pg_catalog.hashtext(store)) THEN
+        PERFORM pg_catalog.pg_notify('relata_outbox', store);
     END IF;
+    PERFORM pg_catalog.set_config('relata.awake', store, true);
 END $$;
 
--- One upsert locks the ledger row, takes the id under that lock and records the state.
-CREATE FUNCTION relata.outbox_row() RETURNS trigger
+-- What the fast test of the trigger below did not pass: says what is wrong, or finds that all is well.
+CREATE FUNCTION relata.outbox_check() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NEW.id IS NOT NULL OR NEW.xid IS NOT NULL THEN
@@ -258,38 +262,52 @@ BEGIN
                   DETAIL = format('id is %s, xid is %s.', coalesce(NEW.id::text, 'NULL'), coalesce(NEW.xid::text, 'NULL')),
                   HINT = 'Leave the column out of the INSERT; read it with RETURNING id.';
     END IF;
-    IF NEW.condition_name = '' THEN
-        NEW.condition_name := NULL;
+    NEW.condition_name := nullif(NEW.condition_name, '');
+    NEW.condition_context := nullif(NEW.condition_context, '{}');
+    PERFORM relata.check_row(NEW.store, NEW.op, NEW.object, NEW.relation, NEW.subject, NEW.condition_name,
+                             NEW.condition_context, NEW.headers);
+    RETURN NEW;
+END $$;
+
+-- One upsert locks the ledger row, takes the id under that lock and records the state. No SET search_path here, hence
+-- every name and operator in full: the caller's search_path must not choose what the owner executes.
+CREATE FUNCTION relata.outbox_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    IF NEW.op OPERATOR(pg_catalog.=) 'touch' THEN
+        INSERT INTO relata.tuple AS t (store, object, relation, subject, present, version, changed_at)
+        VALUES (NEW.store, NEW.object, NEW.relation, NEW.subject, false,
+                pg_catalog.nextval('relata.outbox_id'), pg_catalog.clock_timestamp())
+        ON CONFLICT (object, relation, subject, store) DO UPDATE
+            SET version = pg_catalog.nextval('relata.outbox_id'), changed_at = pg_catalog.clock_timestamp()
+        RETURNING t.version, t.changed_at INTO NEW.id, NEW.created_at;
+    ELSE
+        INSERT INTO relata.tuple AS t (store, object, relation, subject, condition_name, condition_context, present,
+                                       version, changed_at)
+        VALUES (NEW.store, NEW.object, NEW.relation, NEW.subject, NEW.condition_name, NEW.condition_context,
+                NEW.op OPERATOR(pg_catalog.=) 'write', pg_catalog.nextval('relata.outbox_id'), pg_catalog.clock_timestamp())
+        ON CONFLICT (object, relation, subject, store) DO UPDATE
+            SET condition_name = excluded.condition_name, condition_context = excluded.condition_context,
+                present = excluded.present, version = pg_catalog.nextval('relata.outbox_id'),
+                changed_at = pg_catalog.clock_timestamp()
+        RETURNING t.version, t.changed_at INTO NEW.id, NEW.created_at;
     END IF;
-    IF NEW.condition_context = '{}' THEN
-        NEW.condition_context := NULL;
-    END IF;
-    IF (NEW.op IN ('write', 'delete', 'touch') AND NEW.condition_name IS NULL AND NEW.condition_context IS NULL
-        AND NEW.headers IS NULL AND relata.store_ok(NEW.store) AND relata.tuple_ok(NEW.object, NEW.relation, NEW.subject))
-        IS NOT TRUE THEN
-        PERFORM relata.check_row(NEW.store, NEW.op, NEW.object, NEW.relation, NEW.subject, NEW.condition_name,
-                                 NEW.condition_context, NEW.headers);
-    END IF;
-    INSERT INTO relata.tuple AS t (store, object, relation, subject, condition_name, condition_context, present, version,
-                                   changed_at)
-    VALUES (NEW.store, NEW.object, NEW.relation, NEW.subject, NEW.condition_name, NEW.condition_context,
-            NEW.op = 'write', nextval('relata.outbox_id'), clock_timestamp())
-    ON CONFLICT (store, object, relation, subject) DO UPDATE
-        SET condition_name = CASE WHEN NEW.op = 'touch' THEN t.condition_name ELSE excluded.condition_name END,
-            condition_context = CASE WHEN NEW.op = 'touch' THEN t.condition_context ELSE excluded.condition_context END,
-            present = CASE WHEN NEW.op = 'touch' THEN t.present ELSE excluded.present END,
-            version = nextval('relata.outbox_id'), changed_at = clock_timestamp()
-    RETURNING t.version, t.changed_at INTO NEW.id, NEW.created_at;
-    NEW.xid := pg_current_xact_id();
-    IF NOT pg_try_advisory_xact_lock_shared(1380270083, hashtext(NEW.store)) THEN
-        PERFORM pg_notify('relata_outbox', NEW.store);
+    NEW.xid := pg_catalog.pg_current_xact_id();
+    IF (pg_catalog.current_setting('relata.awake', true) OPERATOR(pg_catalog.=) NEW.store) IS NOT TRUE THEN
+        PERFORM relata.wake(NEW.store);
     END IF;
     RETURN NEW;
 END $$;
 
--- Named to run last, so that it sees what other BEFORE triggers made of the row. The set forms below do this work for
--- many rows at once and fill in id and xid themselves; nobody else may insert xid (column privileges).
-CREATE TRIGGER zz_relata BEFORE INSERT ON relata.outbox FOR EACH ROW
+-- Named to run last, in this order, so that they see what other BEFORE triggers made of the row. The set forms below do
+-- this work for many rows at once and fill in id and xid themselves; nobody else may insert xid (column privileges).
+CREATE TRIGGER zz_relata_1_check BEFORE INSERT ON relata.outbox FOR EACH ROW
+    WHEN ((NEW.xid IS NULL OR NEW.xid OPERATOR(pg_catalog.<>) pg_catalog.pg_current_xact_id())
+          AND (NEW.id IS NOT NULL OR NEW.xid IS NOT NULL OR NEW.condition_name IS NOT NULL OR NEW.condition_context IS NOT NULL
+               OR NOT (NEW.op IN ('write', 'delete', 'touch') AND relata.store_ok(NEW.store)
+                       AND (NEW.headers IS NULL OR pg_catalog.jsonb_typeof(NEW.headers) OPERATOR(pg_catalog.=) 'object')
+                       AND relata.tuple_ok(NEW.object, NEW.relation, NEW.subject)) IS TRUE))
+    EXECUTE FUNCTION relata.outbox_check();
+CREATE TRIGGER zz_relata_2_ledger BEFORE INSERT ON relata.outbox FOR EACH ROW
     WHEN (NEW.xid IS NULL OR NEW.xid OPERATOR(pg_catalog.<>) pg_catalog.pg_current_xact_id())
     EXECUTE FUNCTION relata.outbox_row();
 
@@ -307,53 +325,88 @@ EXCEPTION WHEN insufficient_privilege OR feature_not_supported OR undefined_func
     RETURN '0.0';
 END $$;
 
-CREATE FUNCTION relata.token() RETURNS text LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
-    RETURN 'r1.' || relata.cluster() || '.' || pg_current_xact_id()::text;
+CREATE FUNCTION relata.token() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN pg_catalog.concat_ws('.', 'r1', relata.cluster(), pg_catalog.pg_current_xact_id());
+END $$;
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Set forms. They lock in key order, so two of them cannot deadlock with each other; of one key the last one in the
 -- call counts. A change that changes nothing is dropped, but only if nothing of its key is pending or parked: the row is
 -- locked either way, and its version is the one that this statement's snapshot shows, so what pends on it is seen too.
 
--- Raises RL001 for the first bad one of the arrays.
-CREATE FUNCTION relata.check_set(op text, objects text[], relations text[], subjects text[], condition_names text[],
+-- Raises RL001 unless the parts of a call that all its tuples share are well.
+CREATE FUNCTION relata.check_set(objects text[], relations text[], subjects text[], condition_names text[],
                                  condition_contexts jsonb[], store text, headers jsonb) RETURNS void
-    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql AS $$
 DECLARE
-    bad record;
+    n constant int := cardinality(objects);
 BEGIN
-    IF objects IS NULL OR relations IS NULL OR subjects IS NULL
-       OR cardinality(objects) <> cardinality(relations) OR cardinality(objects) <> cardinality(subjects)
-       OR cardinality(objects) <> cardinality(coalesce(condition_names, objects))
-       OR cardinality(objects) <> cardinality(coalesce(condition_contexts, array_fill('{}'::jsonb, ARRAY[cardinality(objects)]))) THEN
+    IF (n = cardinality(relations) AND n = cardinality(subjects) AND n = coalesce(cardinality(condition_names), n)
+        AND n = coalesce(cardinality(condition_contexts), n)) IS NOT TRUE THEN
         RAISE EXCEPTION 'the arrays differ in length' USING ERRCODE = 'RL001', HINT = 'Give one element of each a tuple.',
-            DETAIL = format('objects %s, relations %s, subjects %s.', coalesce(cardinality(objects)::text, 'NULL'),
-                            coalesce(cardinality(relations)::text, 'NULL'), coalesce(cardinality(subjects)::text, 'NULL'));
+            DETAIL = format('objects %s, relations %s, subjects %s, condition_names %s, condition_contexts %s.',
+                            coalesce(n::text, 'NULL'), coalesce(cardinality(relations)::text, 'NULL'),
+                            coalesce(cardinality(subjects)::text, 'NULL'), coalesce(cardinality(condition_names)::text, 'NULL'),
+                            coalesce(cardinality(condition_contexts)::text, 'NULL'));
     END IF;
-    IF relata.store_ok(store) IS NOT TRUE OR headers IS NOT NULL THEN
+    IF relata.store_ok(store) IS NOT TRUE OR jsonb_typeof(headers) <> 'object' THEN
         PERFORM relata.check_row(store, 'delete', 'a:a', 'a', 'a:a', NULL, NULL, headers);
     END IF;
-    FOR bad IN SELECT * FROM unnest(objects, relations, subjects) AS u(o, r, s)
-               WHERE relata.tuple_ok(u.o, u.r, u.s) IS NOT TRUE LOOP
-        PERFORM relata.check_row(store, op, bad.o, bad.r, bad.s, NULL, NULL, NULL);
-    END LOOP;
     IF condition_names IS NOT NULL OR condition_contexts IS NOT NULL THEN
         PERFORM relata.check_condition(nullif(u.n, ''), nullif(u.c, '{}'))
         FROM unnest(condition_names, condition_contexts) AS u(n, c) WHERE u.n IS NOT NULL OR u.c IS NOT NULL;
     END IF;
 END $$;
 
--- The writes of valid tuples. `mark` also updates the rows of dropped changes, without changing them, so that a repeatable
--- read transaction that looked before this one gets 40001 (relata.track needs it).
+-- True, or raises RL001: for a WHERE clause, after the cheap test.
+CREATE FUNCTION relata.checked(store text, op text, object text, relation text, subject text) RETURNS boolean
+    LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM relata.check_row(store, op, object, relation, subject, NULL, NULL, NULL);
+    RETURN true;
+END $$;
+
+-- `mark` also updates the rows of dropped changes, without changing them, so that a repeatable read transaction whose
+-- snapshot is older gets 40001 (relata.track needs that).
 CREATE FUNCTION relata.enqueue_writes(objects text[], relations text[], subjects text[], condition_names text[],
-                                      condition_contexts jsonb[], store text, actor text, headers jsonb,
-                                      mark boolean DEFAULT false) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+                                      condition_contexts jsonb[], store text, actor text, headers jsonb) RETURNS bigint
+    LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
+    total constant int := cardinality(objects);
     n bigint;
 BEGIN
     PERFORM relata.wake(enqueue_writes.store);
+    IF total >= 1000 AND NOT EXISTS (
+            SELECT FROM generate_series(1, total, total / 100) AS i
+            JOIN relata.tuple t ON t.object = objects[i] AND t.relation = relations[i] AND t.subject = subjects[i]
+                 AND t.store = enqueue_writes.store) THEN
+        -- A first load: a plain insert saves a third. If one of the tuples is there after all, it is undone.
+        BEGIN
+            WITH up AS (
+                INSERT INTO relata.tuple AS t (store, object, relation, subject, condition_name, condition_context, present,
+                                               version, changed_at)
+                SELECT enqueue_writes.store, w.o, w.r, w.s, w.n, w.c, true, nextval('relata.outbox_id'), clock_timestamp()
+                FROM (SELECT DISTINCT ON (1, 2, 3) u.o COLLATE "C" AS o, u.r COLLATE "C" AS r, u.s COLLATE "C" AS s,
+                             nullif(u.n, '') AS n, nullif(u.c, '{}') AS c
+                      FROM unnest(objects, relations, subjects, condition_names, condition_contexts)
+                           WITH ORDINALITY AS u(o, r, s, n, c, i)
+                      WHERE relata.tuple_ok(u.o, u.r, u.s) IS TRUE OR relata.checked(enqueue_writes.store, 'write', u.o, u.r, u.s)
+                      ORDER BY 1, 2, 3, u.i DESC) w
+                ORDER BY w.o, w.r, w.s
+                RETURNING t.object, t.relation, t.subject, t.condition_name, t.condition_context, t.version, t.changed_at)
+            INSERT INTO relata.outbox (id, store, op, object, relation, subject, condition_name, condition_context, actor,
+                                       headers, xid, created_at)
+            SELECT up.version, enqueue_writes.store, 'write', up.object, up.relation, up.subject, up.condition_name,
+                   up.condition_context, enqueue_writes.actor, enqueue_writes.headers, pg_current_xact_id(), up.changed_at
+            FROM up;
+            GET DIAGNOSTICS n = ROW_COUNT;
+            RETURN n;
+        EXCEPTION WHEN unique_violation THEN
+            NULL;
+        END;
+    END IF;
     WITH up AS (
         INSERT INTO relata.tuple AS t (store, object, relation, subject, condition_name, condition_context, present,
                                        version, changed_at)
@@ -362,35 +415,33 @@ BEGIN
                      nullif(u.n, '') AS n, nullif(u.c, '{}') AS c
               FROM unnest(objects, relations, subjects, condition_names, condition_contexts)
                    WITH ORDINALITY AS u(o, r, s, n, c, i)
+              WHERE relata.tuple_ok(u.o, u.r, u.s) IS TRUE OR relata.checked(enqueue_writes.store, 'write', u.o, u.r, u.s)
               ORDER BY 1, 2, 3, u.i DESC) w
         ORDER BY w.o, w.r, w.s
-        ON CONFLICT (store, object, relation, subject) DO UPDATE
+        ON CONFLICT (object, relation, subject, store) DO UPDATE
             SET condition_name = excluded.condition_name, condition_context = excluded.condition_context, present = true,
                 version = nextval('relata.outbox_id'), changed_at = clock_timestamp()
             WHERE NOT (t.present AND t.condition_name IS NOT DISTINCT FROM excluded.condition_name
                        AND t.condition_context IS NOT DISTINCT FROM excluded.condition_context
-                       AND (SELECT true FROM relata.tuple s WHERE s.store = t.store AND s.object = t.object
-                            AND s.relation = t.relation AND s.subject = t.subject AND s.version = t.version) IS NOT NULL
-                       AND (SELECT true FROM relata.outbox o
-                            WHERE o.key = relata.key_hash(t.object, t.relation, t.subject) AND o.store = t.store LIMIT 1) IS NULL
+                       AND (SELECT true FROM relata.tuple s WHERE s.object = t.object AND s.relation = t.relation
+                            AND s.subject = t.subject AND s.store = t.store AND s.version = t.version) IS NOT NULL
+                       AND (SELECT true FROM relata.outbox o WHERE o.key = relata.key_hash(t.object, t.relation, t.subject)
+                            AND o.store = t.store LIMIT 1) IS NULL
                        AND (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
                             AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NULL)
-        RETURNING t.object, t.relation, t.subject, t.condition_name, t.condition_context, t.version, t.changed_at
-    ), added AS (
-        INSERT INTO relata.outbox (id, store, op, object, relation, subject, condition_name, condition_context, actor,
-                                   headers, xid, created_at)
-        SELECT up.version, enqueue_writes.store, 'write', up.object, up.relation, up.subject, up.condition_name,
-               up.condition_context, enqueue_writes.actor, enqueue_writes.headers, pg_current_xact_id(), up.changed_at
-        FROM up
-        RETURNING 1
-    )
-    SELECT count(*) INTO n FROM added;
+        RETURNING t.object, t.relation, t.subject, t.condition_name, t.condition_context, t.version, t.changed_at)
+    INSERT INTO relata.outbox (id, store, op, object, relation, subject, condition_name, condition_context, actor, headers,
+                               xid, created_at)
+    SELECT up.version, enqueue_writes.store, 'write', up.object, up.relation, up.subject, up.condition_name,
+           up.condition_context, enqueue_writes.actor, enqueue_writes.headers, pg_current_xact_id(), up.changed_at
+    FROM up;
+    GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
 
 CREATE FUNCTION relata.enqueue_deletes(objects text[], relations text[], subjects text[], store text, actor text,
                                        headers jsonb) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     n bigint;
@@ -400,27 +451,25 @@ BEGIN
         INSERT INTO relata.tuple AS t (store, object, relation, subject, present, version, changed_at)
         SELECT enqueue_deletes.store, w.o, w.r, w.s, false, nextval('relata.outbox_id'), clock_timestamp()
         FROM (SELECT DISTINCT u.o COLLATE "C" AS o, u.r COLLATE "C" AS r, u.s COLLATE "C" AS s
-              FROM unnest(objects, relations, subjects) AS u(o, r, s)) w
+              FROM unnest(objects, relations, subjects) AS u(o, r, s)
+              WHERE relata.tuple_ok(u.o, u.r, u.s) IS TRUE OR relata.checked(enqueue_deletes.store, 'delete', u.o, u.r, u.s)) w
         ORDER BY w.o, w.r, w.s
-        ON CONFLICT (store, object, relation, subject) DO UPDATE
+        ON CONFLICT (object, relation, subject, store) DO UPDATE
             SET condition_name = NULL, condition_context = NULL, present = false,
                 version = nextval('relata.outbox_id'), changed_at = clock_timestamp()
             WHERE t.present
-               OR (SELECT true FROM relata.tuple s WHERE s.store = t.store AND s.object = t.object
-                   AND s.relation = t.relation AND s.subject = t.subject AND s.version = t.version) IS NULL
-               OR (SELECT true FROM relata.outbox o
-                   WHERE o.key = relata.key_hash(t.object, t.relation, t.subject) AND o.store = t.store LIMIT 1) IS NOT NULL
+               OR (SELECT true FROM relata.tuple s WHERE s.object = t.object AND s.relation = t.relation
+                   AND s.subject = t.subject AND s.store = t.store AND s.version = t.version) IS NULL
+               OR (SELECT true FROM relata.outbox o WHERE o.key = relata.key_hash(t.object, t.relation, t.subject)
+                   AND o.store = t.store LIMIT 1) IS NOT NULL
                OR (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
                    AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NOT NULL
-        RETURNING t.object, t.relation, t.subject, t.version, t.changed_at
-    ), added AS (
-        INSERT INTO relata.outbox (id, store, op, object, relation, subject, actor, headers, xid, created_at)
-        SELECT up.version, enqueue_deletes.store, 'delete', up.object, up.relation, up.subject, enqueue_deletes.actor,
-               enqueue_deletes.headers, pg_current_xact_id(), up.changed_at
-        FROM up
-        RETURNING 1
-    )
-    SELECT count(*) INTO n FROM added;
+        RETURNING t.object, t.relation, t.subject, t.version, t.changed_at)
+    INSERT INTO relata.outbox (id, store, op, object, relation, subject, actor, headers, xid, created_at)
+    SELECT up.version, enqueue_deletes.store, 'delete', up.object, up.relation, up.subject, enqueue_deletes.actor,
+           enqueue_deletes.headers, pg_current_xact_id(), up.changed_at
+    FROM up;
+    GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
 
@@ -431,7 +480,7 @@ CREATE FUNCTION relata.write_tuples(objects text[], relations text[], subjects t
                                     actor text DEFAULT NULL, headers jsonb DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM relata.check_set('write', objects, relations, subjects, condition_names, condition_contexts, store, headers);
+    PERFORM relata.check_set(objects, relations, subjects, condition_names, condition_contexts, store, headers);
     RETURN relata.enqueue_writes(objects, relations, subjects, condition_names, condition_contexts, store, actor, headers);
 END $$;
 
@@ -439,7 +488,7 @@ CREATE FUNCTION relata.delete_tuples(objects text[], relations text[], subjects 
                                      actor text DEFAULT NULL, headers jsonb DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM relata.check_set('delete', objects, relations, subjects, NULL, NULL, store, headers);
+    PERFORM relata.check_set(objects, relations, subjects, NULL, NULL, store, headers);
     RETURN relata.enqueue_deletes(objects, relations, subjects, store, actor, headers);
 END $$;
 
@@ -447,17 +496,28 @@ CREATE FUNCTION relata.write_tuple(object text, relation text, subject text, con
                                    condition_context jsonb DEFAULT NULL, store text DEFAULT 'default',
                                    actor text DEFAULT NULL, headers jsonb DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    o constant text[] := ARRAY[object];
+    r constant text[] := ARRAY[relation];
+    s constant text[] := ARRAY[subject];
+    n constant text[] := ARRAY[condition_name];
+    c constant jsonb[] := ARRAY[condition_context];
 BEGIN
-    PERFORM relata.write_tuples(ARRAY[object], ARRAY[relation], ARRAY[subject], ARRAY[condition_name],
-                                ARRAY[condition_context], store, actor, headers);
+    PERFORM relata.check_set(o, r, s, n, c, store, headers);
+    PERFORM relata.enqueue_writes(o, r, s, n, c, store, actor, headers);
     RETURN relata.token();
 END $$;
 
 CREATE FUNCTION relata.delete_tuple(object text, relation text, subject text, store text DEFAULT 'default',
                                     actor text DEFAULT NULL, headers jsonb DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    o constant text[] := ARRAY[object];
+    r constant text[] := ARRAY[relation];
+    s constant text[] := ARRAY[subject];
 BEGIN
-    PERFORM relata.delete_tuples(ARRAY[object], ARRAY[relation], ARRAY[subject], store, actor, headers);
+    PERFORM relata.check_set(o, r, s, NULL, NULL, store, headers);
+    PERFORM relata.enqueue_deletes(o, r, s, store, actor, headers);
     RETURN relata.token();
 END $$;
 
@@ -469,7 +529,7 @@ CREATE FUNCTION relata.touch_tuples(objects text[], relations text[], subjects t
 DECLARE
     n bigint;
 BEGIN
-    PERFORM relata.check_set('touch', objects, relations, subjects, NULL, NULL, store, NULL);
+    PERFORM relata.check_set(objects, relations, subjects, NULL, NULL, store, NULL);
     INSERT INTO relata.outbox (store, op, object, relation, subject, actor)
     SELECT touch_tuples.store, 'touch', w.o, w.r, w.s, touch_tuples.actor
     FROM (SELECT DISTINCT u.o COLLATE "C" AS o, u.r COLLATE "C" AS r, u.s COLLATE "C" AS s
@@ -492,7 +552,7 @@ END $$;
 
 -- The keys of the ledger about an object: its own tuples, and those whose subject is it or a userset of it.
 CREATE FUNCTION relata.keys_about(store text, target text) RETURNS TABLE (object text, relation text, subject text)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT t.object, t.relation, t.subject FROM relata.tuple t WHERE t.store = keys_about.store AND t.object = target
     UNION
@@ -504,7 +564,7 @@ END;
 
 -- Deletes those whose last change is older than `before`, and those that are parked.
 CREATE FUNCTION relata.purge(target text, store text, actor text, before bigint) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql AS $$
 DECLARE
     o text[];
     r text[];
@@ -524,7 +584,7 @@ END $$;
 
 -- `before` is an id of its own: what was enqueued earlier goes, committed or not; what comes later is a new life.
 CREATE FUNCTION relata.request_purge(kind text, target text, store text, actor text) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql AS $$
 DECLARE
     before bigint;
     n bigint;

@@ -25,7 +25,7 @@ END $$;
 -- Repeats delete_object and erase_subject for grants that were not committed when they ran. The first look notes which
 -- transactions run; when all of those have ended, every grant that is older than the request can be seen.
 CREATE FUNCTION relata.repeat_requests(store text, OUT repeated bigint, OUT more boolean)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql AS $$
 DECLARE
     q relata.request;
     n bigint;
@@ -54,7 +54,7 @@ END $$;
 
 -- What an erasure leaves behind goes when the store has it: tombstones, closed dead letters, probes, actor names.
 CREATE FUNCTION relata.finish_erasures(store text, max_rows int) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql AS $$
 DECLARE
     q relata.request;
     names text[];
@@ -103,66 +103,59 @@ BEGIN
     RETURN finished;
 END $$;
 
--- One page of tombstones in key order, where the last call stopped. A row that changed since this statement's snapshot is
--- checked again under its lock: its changed_at is then new, so what pends on it need not be visible here.
-CREATE FUNCTION relata.sweep_tombstones(store text, max_rows int, OUT swept bigint, OUT more boolean)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Walks the ledger's heap, some blocks a call. A tombstone that changed after this statement's snapshot is checked again
+-- under its lock: its changed_at is then new, so it does not matter that what pends on it is not visible here.
+CREATE FUNCTION relata.sweep_tombstones(max_rows int, OUT swept bigint, OUT more boolean)
+    LANGUAGE plpgsql AS $$
 DECLARE
     p relata.sweep;
-    keep interval := (SELECT value FROM relata.setting WHERE name = 'tombstone_retention');
-    seen bigint;
-    last_o text; -- the page's last key
-    last_r text;
-    last_s text;
+    keep constant interval := (SELECT value FROM relata.setting WHERE name = 'tombstone_retention');
+    ids constant bigint := (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM relata.outbox_id);
+    per_call constant bigint := greatest(max_rows / 25, 1); -- blocks: rarely more than max_rows tombstones
+    blocks bigint;
+    left_behind bigint;
 BEGIN
     swept := 0;
     more := false;
-    SELECT * INTO p FROM relata.sweep w WHERE w.store = sweep_tombstones.store FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        INSERT INTO relata.sweep (store) VALUES (sweep_tombstones.store) ON CONFLICT DO NOTHING;
+    SELECT * INTO p FROM relata.sweep WHERE not_before <= clock_timestamp() FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND OR p.block = 0 AND p.left_behind = 0 AND p.ids = ids THEN
         RETURN;
     END IF;
-    IF p.not_before > clock_timestamp() THEN
-        RETURN;
+    IF p.block = 0 THEN
+        p.ids := ids;
+        p.left_behind := 0;
     END IF;
-    WITH page AS MATERIALIZED (
-        SELECT t.object, t.relation, t.subject FROM relata.tuple t
-        WHERE t.store = p.store AND NOT t.present AND (t.object, t.relation, t.subject) > (p.object, p.relation, p.subject)
-        ORDER BY t.store, t.object, t.relation, t.subject LIMIT max_rows)
-    SELECT l.object, l.relation, l.subject, (SELECT count(*) FROM page) INTO last_o, last_r, last_s, seen
-    FROM (SELECT * FROM page ORDER BY object DESC, relation DESC, subject DESC LIMIT 1) l;
-    seen := coalesce(seen, 0);
-    IF seen > 0 THEN
-        WITH busy AS MATERIALIZED (
-            SELECT k.o, k.r, k.s FROM relata.inflight i, unnest(i.objects, i.relations, i.subjects) AS k(o, r, s)
-            WHERE i.store = p.store
-        ), gone AS MATERIALIZED (
-            SELECT t.object, t.relation, t.subject FROM relata.tuple t
-            WHERE t.store = p.store AND NOT t.present AND t.changed_at < clock_timestamp() - keep
-              AND (t.object, t.relation, t.subject) > (p.object, p.relation, p.subject)
-              AND (t.object, t.relation, t.subject) <= (last_o COLLATE "C", last_r COLLATE "C", last_s COLLATE "C")
-              AND NOT EXISTS (SELECT FROM busy WHERE busy.o = t.object AND busy.r = t.relation AND busy.s = t.subject)
-              AND (SELECT true FROM relata.outbox o WHERE o.key = relata.key_hash(t.object, t.relation, t.subject)
-                   AND o.store = t.store LIMIT 1) IS NULL
-              AND (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
-                   AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NULL
-            FOR UPDATE OF t SKIP LOCKED
-        ), deleted AS (
-            DELETE FROM relata.tuple t USING gone g
-            WHERE t.store = p.store AND t.object = g.object AND t.relation = g.relation AND t.subject = g.subject
-            RETURNING 1
-        )
-        SELECT count(*) INTO swept FROM deleted;
+    blocks := pg_relation_size('relata.tuple') / current_setting('block_size')::int;
+    WITH tombstone AS MATERIALIZED (
+        SELECT t.ctid AS at, t.store, t.object, t.relation, t.subject, t.changed_at FROM relata.tuple t
+        WHERE t.ctid >= format('(%s,0)', p.block)::tid AND t.ctid < format('(%s,0)', p.block + per_call)::tid AND NOT t.present
+    ), busy AS MATERIALIZED (
+        SELECT i.store, k.o, k.r, k.s FROM relata.inflight i, unnest(i.objects, i.relations, i.subjects) AS k(o, r, s)
+        WHERE EXISTS (SELECT FROM tombstone)
+    ), old AS MATERIALIZED (
+        SELECT t.store, t.object, t.relation, t.subject FROM relata.tuple t
+        WHERE t.ctid = ANY (ARRAY(SELECT at FROM tombstone WHERE changed_at < clock_timestamp() - keep LIMIT max_rows))
+          AND NOT t.present AND t.changed_at < clock_timestamp() - keep
+          AND NOT EXISTS (SELECT FROM busy b WHERE b.store = t.store AND b.o = t.object AND b.r = t.relation AND b.s = t.subject)
+          AND (SELECT true FROM relata.outbox o WHERE o.key = relata.key_hash(t.object, t.relation, t.subject)
+               AND o.store = t.store LIMIT 1) IS NULL
+          AND (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
+               AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NULL
+        FOR UPDATE OF t SKIP LOCKED
+    ), gone AS (
+        DELETE FROM relata.tuple t USING old
+        WHERE t.object = old.object AND t.relation = old.relation AND t.subject = old.subject AND t.store = old.store
+        RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM tombstone) INTO swept, left_behind;
+    p.left_behind := p.left_behind + left_behind - swept;
+    p.block := p.block + per_call;
+    more := p.block < blocks;
+    IF NOT more THEN -- the end of a round
+        p.block := 0;
+        p.not_before := clock_timestamp() + least(greatest(keep / 10, interval '1 second'), interval '10 minutes');
     END IF;
-    IF seen < max_rows THEN -- the end: begin again after a tenth of the retention
-        UPDATE relata.sweep w SET object = '', relation = '', subject = '',
-               not_before = clock_timestamp() + least(greatest(keep / 10, interval '1 second'), interval '10 minutes')
-        WHERE w.store = p.store;
-    ELSE
-        UPDATE relata.sweep w SET object = last_o, relation = last_r, subject = last_s
-        WHERE w.store = p.store;
-        more := true;
-    END IF;
+    UPDATE relata.sweep w SET block = p.block, ids = p.ids, left_behind = p.left_behind, not_before = p.not_before;
 END $$;
 
 CREATE FUNCTION relata.maintain(store text DEFAULT 'default', max_rows int DEFAULT 1000, OUT repeated bigint,
@@ -181,7 +174,7 @@ BEGIN
         RETURN;
     END IF;
     erased := relata.finish_erasures(maintain.store, n);
-    SELECT s.swept, s.more INTO tombstones, more FROM relata.sweep_tombstones(maintain.store, n) s;
+    SELECT s.swept, s.more INTO tombstones, more FROM relata.sweep_tombstones(n) s;
     DELETE FROM relata.dead_letter d
     WHERE d.id = ANY (ARRAY(
         SELECT x.id FROM relata.dead_letter x
