@@ -218,7 +218,7 @@ enum status store_exchange_init(struct store_exchange *x, const struct store_pee
 
 static void withdraw(struct store_exchange *x, struct store_wire *w)
 {
-    if (x->running)
+    if (w && x->running)
         curl_multi_remove_handle(w->multi, x->easy);
     x->running = false;
 }

@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (store_error_from_answer(400, body, 10, 0, &err) == ST_OK)
         abort();
     text = strndup((const char *)data, size);
-    if (text && store_context_equal(text, text) != store_context_equal(text, text))
+    if (text && store_context_equal(text, text) && !store_context_equal(NULL, "{}"))
         abort();
     free(text);
     return 0;

@@ -15,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#define REQUEST_START (128u << 10)
 #define REQUEST_MAX (32u << 20)
 
 struct raw_server {
@@ -122,7 +123,7 @@ static bool read_more(struct raw_peer *p)
     ssize_t n;
 
     if (p->len + 65536 > p->cap) {
-        p->cap = p->cap ? p->cap * 2 : 131072;
+        p->cap *= 2;
         if (p->cap > REQUEST_MAX)
             return false;
         p->data = realloc(p->data, p->cap);
@@ -155,7 +156,7 @@ static enum raw_next serve_one(struct raw_peer *p)
     char *end, *body;
     size_t head_len;
 
-    while (!p->data || !(end = strstr(p->data, "\r\n\r\n")))
+    while (!(end = strstr(p->data, "\r\n\r\n")))
         if (!read_more(p))
             return RAW_CLOSE;
     head_len = (size_t)(end - p->data) + 4;
@@ -214,8 +215,9 @@ static void add_peer(struct raw_server *s, int fd)
     struct raw_peer *p = calloc(1, sizeof(*p));
     pthread_t thread;
 
-    if (!p)
+    if (!p || !(p->data = calloc(1, REQUEST_START)))
         die("calloc");
+    p->cap = REQUEST_START;
     p->server = s;
     p->fd = fd;
     pthread_mutex_lock(&s->lock);

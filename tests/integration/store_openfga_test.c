@@ -252,8 +252,9 @@ static void test_D29_contexts_come_back_equal(void **state)
         bool found;
 
         snprintf(subject, sizeof(subject), "user:%zu", i);
-        if (put(&f, "doc:1", subject, contexts[i]) != ST_OK || put(&f, "doc:1", subject, contexts[i]) != ST_OK)
-            fail_msg("%s: %s", contexts[i], f.err.text);
+        for (int twice = 0; twice < 2; twice++)
+            if (put(&f, "doc:1", subject, contexts[i]) != ST_OK)
+                fail_msg("%s: %s", contexts[i], f.err.text);
         assert_int_equal(store_read_tuple(f.conn, &key, &found, &got, soon(), &f.err), ST_OK);
         assert_true(found);
         if (!store_context_equal(got.items[0].condition_context, contexts[i]))
