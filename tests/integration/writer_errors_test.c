@@ -64,7 +64,7 @@ static void check_retry_after(void **state, const char *headers, int at_least_ms
                                                  .headers = headers,
                                                  .reply = "{\"code\":\"rate_limit_exceeded\",\"message\":\"\"}"});
     int before = write_count(s.f);
-    grant(s.h, "doc:1", "viewer", "user:x");
+    grant_tuple(s.h, "doc:1", "viewer", "user:x");
     assert_rule_used(s.f, rule, 1);
     mono_us start = clock_mono_us();
     assert_converged(s.h, CONVERGE_MS);
@@ -131,7 +131,7 @@ static void test_W23_a_lost_answer_is_an_unknown_outcome(void **state)
 {
     struct scene s = scene_open(state, "store.late_window", harness_strf(*state, "%dms", harness_ms(2500)));
     int rule = fake_store_rule(s.f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_CUT_AFTER});
-    grant(s.h, "doc:1", "viewer", "user:x");
+    grant_tuple(s.h, "doc:1", "viewer", "user:x");
     assert_rule_used(s.f, rule, 1);
     assert_metric_eventually(s.w, "relata_writer_late_batches", 1, WAIT_MS);
     assert_int_equal(harness_sql_int(s.h, "SELECT count(*) FROM relata.outbox"), 1); /* its token still waits */
@@ -164,10 +164,10 @@ static void test_W22_a_late_grant_is_undone(void **state)
     proc_ready_wait(s.w, WAIT_MS);
     int late = fake_store_rule(
         s.f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_LATE, .delay_ms = harness_ms(2500)});
-    grant(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
     assert_rule_used(s.f, late, 1);
     assert_presence_eventually(h, true, "doc:1", "viewer", "user:x"); /* by the second try */
-    revoke(h, "doc:1", "viewer", "user:x");
+    revoke_tuple(h, "doc:1", "viewer", "user:x");
     assert_presence_eventually(h, false, "doc:1", "viewer", "user:x");
     assert_true(harness_sql_int(h, "SELECT count(*) FROM relata.outbox") > 0);
     assert_eventually(none_late, s.f, WAIT_MS);
@@ -184,11 +184,11 @@ static void test_W22_others_are_not_held_up_by_a_late_batch(void **state)
 {
     struct scene s = scene_open(state, "store.late_window", harness_strf(*state, "%dms", harness_ms(4000)));
     fake_store_rule(s.f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_CUT_AFTER});
-    grant(s.h, "doc:late", "viewer", "user:x");
+    grant_tuple(s.h, "doc:late", "viewer", "user:x");
     assert_metric_eventually(s.w, "relata_writer_late_batches", 1, WAIT_MS);
-    grant(s.h, "doc:other", "viewer", "user:x");
+    grant_tuple(s.h, "doc:other", "viewer", "user:x");
     assert_sql_eventually(s.h, "SELECT string_agg(object, ' ') FROM relata.outbox", "doc:late", WAIT_MS);
-    revoke(s.h, "doc:late", "viewer", "user:x");
+    revoke_tuple(s.h, "doc:late", "viewer", "user:x");
     assert_presence_eventually(s.h, false, "doc:late", "viewer", "user:x");
     assert_int_equal(harness_sql_int(s.h, "SELECT count(*) FROM relata.outbox WHERE object = 'doc:late'"), 2);
     assert_converged(s.h, CONVERGE_MS);
@@ -236,11 +236,11 @@ static void test_circuit_opens_and_closes(void **state)
                      "--set", "writer.retry_min=5ms", "--set", "writer.circuit_failures=3", NULL);
     proc_ready_wait(w, WAIT_MS);
     fake_store_rule(f, &(struct fake_rule){.action = FAKE_CUT});
-    grant(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
     assert_unready_eventually(w, "store:");
     assert_true(proc_metric(w, "relata_writer_circuit_open") == 1);
     int writes = write_count(f);
-    grant(h, "doc:2", "viewer", "user:x");
+    grant_tuple(h, "doc:2", "viewer", "user:x");
     struct reason again = {w, "cannot be verified"};
     assert_eventually(has_reason, &again, WAIT_MS);
     assert_int_equal(write_count(f), writes); /* an open circuit sends nothing */
@@ -256,7 +256,7 @@ static void test_circuit_opens_and_closes(void **state)
 static void test_W29_a_failing_move_ends_with_one_parent(void **state)
 {
     struct scene s = scene_open(state, "writer.retry_min", "10ms");
-    grant(s.h, "doc:t", "parent", "folder:n1");
+    grant_tuple(s.h, "doc:t", "parent", "folder:n1");
     assert_converged(s.h, CONVERGE_MS);
     fake_store_rule(s.f, &(struct fake_rule){.path = "/write",
                                              .body = "folder:n1",

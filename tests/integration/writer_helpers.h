@@ -12,12 +12,12 @@
 #define WAIT_MS 20000
 #define CONVERGE_MS 30000
 
-static inline void grant(struct harness *h, const char *object, const char *relation, const char *subject)
+static inline void grant_tuple(struct harness *h, const char *object, const char *relation, const char *subject)
 {
     harness_sqlf(h, "SELECT relata.write_tuple('%s', '%s', '%s')", object, relation, subject);
 }
 
-static inline void revoke(struct harness *h, const char *object, const char *relation, const char *subject)
+static inline void revoke_tuple(struct harness *h, const char *object, const char *relation, const char *subject)
 {
     harness_sqlf(h, "SELECT relata.delete_tuple('%s', '%s', '%s')", object, relation, subject);
 }

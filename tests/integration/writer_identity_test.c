@@ -28,7 +28,7 @@ static void write_to_store(struct harness *h, const char *object)
 static void fill_probes(struct harness *h, int n)
 {
     for (int i = 0; i < 100; i++) {
-        grant(h, harness_strf(h, "doc:p%d", i), "viewer", "user:x");
+        grant_tuple(h, harness_strf(h, "doc:p%d", i), "viewer", "user:x");
         assert_converged(h, CONVERGE_MS);
         if (harness_sql_int(h, "SELECT count(*) FROM relata.probe") >= n)
             return;
@@ -98,7 +98,7 @@ static void test_S02_a_wiped_store_is_noticed_without_traffic(void **state)
     proc_ready_wait(w, WAIT_MS);
     harness_service(h, "restart", "openfga");
     assert_unready_eventually(w, "store_id_not_found");
-    grant(h, "doc:new", "viewer", "user:x");
+    grant_tuple(h, "doc:new", "viewer", "user:x");
     assert_logged(w, "writes to the store stopped", WAIT_MS);
     assert_all_pending(h, 1);
     proc_stop(w);
@@ -114,7 +114,7 @@ static void test_S05_an_empty_store_in_place_of_ours(void **state)
     proc_stop(w);
     harness_store_new(h, NULL, &other, &model);
     harness_pin(h, other, model);
-    grant(h, "doc:new", "viewer", "user:x");
+    grant_tuple(h, "doc:new", "viewer", "user:x");
     w = writer_start(h, NULL);
     assert_unready_eventually(w, "relatactl seed");
     assert_all_pending(h, 1);
@@ -133,7 +133,7 @@ static void test_a_restored_store_lacks_the_last_change(void **state)
     proc_stop(w);
     const char *last = harness_sql_text(h, "SELECT object FROM relata.probe ORDER BY applied_at DESC LIMIT 1");
     delete_from_store(h, last);
-    grant(h, "doc:new", "viewer", "user:x");
+    grant_tuple(h, "doc:new", "viewer", "user:x");
     w = writer_start(h, NULL);
     assert_unready_eventually(w, last);
     assert_all_pending(h, 1);
@@ -152,7 +152,7 @@ static void test_one_removed_tuple_is_counted_as_drift(void **state)
     delete_from_store(h, harness_sql_text(h, "SELECT object FROM relata.probe ORDER BY applied_at LIMIT 1"));
     assert_metric_eventually(w, "relata_writer_store_drift", 1, WAIT_MS);
     assert_logged(w, "somebody else writes to it", WAIT_MS);
-    grant(h, "doc:new", "viewer", "user:x");
+    grant_tuple(h, "doc:new", "viewer", "user:x");
     assert_presence_eventually(h, true, "doc:new", "viewer", "user:x");
     proc_ready_wait(w, WAIT_MS);
     proc_stop(w);
@@ -168,7 +168,7 @@ static void test_a_store_that_was_swapped_during_an_outage_gets_no_write(void **
                      "--set", "writer.circuit_failures=2", "--set", "writer.retry_min=5ms", NULL);
     fill_probes(h, 3);
     fake_store_rule(f, &(struct fake_rule){.action = FAKE_CUT});
-    grant(h, "doc:new", "viewer", "user:x");
+    grant_tuple(h, "doc:new", "viewer", "user:x");
     assert_unready_eventually(w, "cannot be verified");
     for (int i = 0; i < 100; i++) { /* the store comes back from a backup */
         const char *object = harness_strf(h, "doc:p%d", i);

@@ -9,15 +9,15 @@ static void test_changes_arrive(void **state)
     struct harness *h = *state;
     struct proc *w = writer_start(h, NULL);
     proc_ready_wait(w, WAIT_MS);
-    grant(h, "doc:1", "viewer", "user:anne");
-    grant(h, "doc:1", "viewer", "team:a#member");
-    grant(h, "folder:f", "owner", "user:*");
+    grant_tuple(h, "doc:1", "viewer", "user:anne");
+    grant_tuple(h, "doc:1", "viewer", "team:a#member");
+    grant_tuple(h, "folder:f", "owner", "user:*");
     harness_sql(h,
                 "INSERT INTO relata.outbox (op, object, relation, subject, condition_name, condition_context) VALUES "
                 "('write', 'doc:2', 'viewer', 'user:bob', 'in_hours', '{\"from\": 9, \"until\": 17}')");
     assert_converged(h, CONVERGE_MS);
     assert_true(store_has(h, "doc:1", "viewer", "team:a#member"));
-    revoke(h, "doc:1", "viewer", "user:anne");
+    revoke_tuple(h, "doc:1", "viewer", "user:anne");
     assert_converged(h, CONVERGE_MS);
     assert_false(store_has(h, "doc:1", "viewer", "user:anne"));
     proc_stop(w);
@@ -26,7 +26,7 @@ static void test_changes_arrive(void **state)
 static void test_W01_the_same_write_twice_is_one_tuple(void **state)
 {
     struct harness *h = *state;
-    grant(h, "doc:1", "viewer", "user:anne");
+    grant_tuple(h, "doc:1", "viewer", "user:anne");
     harness_sql(h, "INSERT INTO relata.outbox (op, object, relation, subject) VALUES "
                    "('write', 'doc:1', 'viewer', 'user:anne'), ('write', 'doc:1', 'viewer', 'user:anne')");
     struct proc *w = writer_start(h, NULL);
@@ -82,13 +82,13 @@ static void test_W05_write_delete_write_across_batches(void **state)
         f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_PASS, .delay_ms = harness_ms(700)});
     struct proc *w =
         writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set", "writer.batch=1", NULL);
-    grant(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
     assert_rule_used(f, slow, 1);
-    revoke(h, "doc:1", "viewer", "user:x");
-    grant(h, "doc:1", "viewer", "user:x");
+    revoke_tuple(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
     assert_true(store_has(h, "doc:1", "viewer", "user:x"));
-    revoke(h, "doc:1", "viewer", "user:x");
+    revoke_tuple(h, "doc:1", "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
     assert_false(store_has(h, "doc:1", "viewer", "user:x"));
     proc_stop(w);
@@ -100,11 +100,11 @@ static void test_W05_delete_write_delete(void **state)
 {
     struct harness *h = *state;
     struct proc *w = writer_start(h, NULL);
-    grant(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
-    revoke(h, "doc:1", "viewer", "user:x");
-    grant(h, "doc:1", "viewer", "user:x");
-    revoke(h, "doc:1", "viewer", "user:x");
+    revoke_tuple(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
+    revoke_tuple(h, "doc:1", "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
     assert_false(store_has(h, "doc:1", "viewer", "user:x"));
     proc_stop(w);
@@ -191,11 +191,11 @@ static void test_W31_W38_W40_ids_are_bytes(void **state)
         buf_adds(&long_id, "\xe2\x82\xac");
     const char *const objects[] = {buf_str(&long_id), "doc:jos\xc3\xa9", "doc:jose\xcc\x81", "doc:a.b", "doc:a%2Eb"};
     for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
-        grant(h, objects[i], "viewer", "user:x");
+        grant_tuple(h, objects[i], "viewer", "user:x");
         tuple_set_add(expected, objects[i], "viewer", "user:x", NULL, NULL);
     }
     assert_converged_to(h, expected, CONVERGE_MS);
-    revoke(h, "doc:jose\xcc\x81", "viewer", "user:x"); /* the decomposed form is another id */
+    revoke_tuple(h, "doc:jose\xcc\x81", "viewer", "user:x"); /* the decomposed form is another id */
     tuple_set_remove(expected, "doc:jose\xcc\x81", "viewer", "user:x");
     assert_converged_to(h, expected, CONVERGE_MS);
     buf_release(&long_id);
@@ -217,7 +217,7 @@ static void test_R01_a_transaction_that_commits_late_is_not_passed_over(void **s
                              deadline, &err),
                      ST_OK);
     for (int i = 0; i < 20; i++)
-        grant(h, harness_strf(h, "doc:%d", i), "viewer", "user:x");
+        grant_tuple(h, harness_strf(h, "doc:%d", i), "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
     assert_int_equal(pg_exec(slow, "COMMIT", deadline, &err), ST_OK);
     assert_converged(h, CONVERGE_MS);
@@ -237,7 +237,7 @@ static void test_a_sleeping_reader_is_woken(void **state)
         if (i % 4 == 0)
             assert_sql_eventually(
                 h, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1380270083", "1", WAIT_MS);
-        grant(h, object, "viewer", "user:x");
+        grant_tuple(h, object, "viewer", "user:x");
         assert_presence_eventually(h, true, object, "viewer", "user:x");
     }
     assert_converged(h, CONVERGE_MS);
@@ -255,11 +255,11 @@ static void test_R16_a_revocation_does_not_wait_behind_grants(void **state)
 {
     struct harness *h = *state;
     struct proc *w = writer_start(h, "--set", "writer.window=400", "--set", "writer.lanes=2", NULL);
-    grant(h, "doc:revoked", "viewer", "user:x");
+    grant_tuple(h, "doc:revoked", "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
     harness_sql(h, "INSERT INTO relata.outbox (op, object, relation, subject) SELECT 'write', 'doc:' || i, 'viewer', "
                    "'user:x' FROM generate_series(1, 20000) i");
-    revoke(h, "doc:revoked", "viewer", "user:x");
+    revoke_tuple(h, "doc:revoked", "viewer", "user:x");
     assert_eventually(revoke_overtook, h, WAIT_MS);
     assert_in_range(harness_sql_int(h, "SELECT count(*) FROM relata.outbox"), 5000, 20001);
     assert_true(proc_metric(w, "relata_writer_keys_held") < 1400); /* two windows and a page */
@@ -273,7 +273,7 @@ static void test_W49_a_switch_of_roles_is_one_write(void **state)
     struct harness *h = *state;
     struct fake_store *f = fake_store_start(h->store_url);
     struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), NULL);
-    grant(h, "doc:t", "parent", "folder:n1");
+    grant_tuple(h, "doc:t", "parent", "folder:n1");
     harness_sql(h, "SELECT relata.write_tuple('doc:' || i, 'viewer', 'user:x') FROM generate_series(1, 200) i");
     assert_converged(h, CONVERGE_MS);
     int before = write_count(f);
@@ -297,10 +297,10 @@ static void test_two_writers_one_active(void **state)
     proc_ready_wait(first, WAIT_MS);
     struct proc *second = writer_start(h, NULL);
     assert_unready_eventually(second, "standby");
-    grant(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
     proc_kill(first);
-    grant(h, "doc:2", "viewer", "user:x");
+    grant_tuple(h, "doc:2", "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
     proc_ready_wait(second, WAIT_MS);
     assert_true(proc_metric(second, "relata_writer_active") == 1);

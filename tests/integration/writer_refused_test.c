@@ -56,8 +56,8 @@ static void test_W11_parked_changes_run_again_when_the_model_changes(void **stat
 {
     struct harness *h = *state;
     struct proc *w = writer_start(h, NULL);
-    grant(h, "doc:1", "can_get", "user:x");
-    grant(h, "doc:2", "nonsense", "user:x");
+    grant_tuple(h, "doc:1", "can_get", "user:x");
+    grant_tuple(h, "doc:2", "nonsense", "user:x");
     assert_sql_eventually(h, "SELECT count(*) FROM relata.dead_letter WHERE closed_at IS NULL", "2", WAIT_MS);
     const char *model = harness_model_write(h, model_with_can_get(h));
     assert_metric_eventually(w, "relata_writer_model_newer", 1, WAIT_MS); /* a warning, no more */
@@ -76,7 +76,7 @@ static void test_parked_changes_run_again_if_the_model_changed_meanwhile(void **
 {
     struct harness *h = *state;
     struct proc *w = writer_start(h, NULL);
-    grant(h, "doc:1", "can_get", "user:x");
+    grant_tuple(h, "doc:1", "can_get", "user:x");
     assert_parked(h, "doc:1#can_get@user:x open");
     proc_stop(w);
     harness_pin(h, h->store_id, harness_model_write(h, model_with_can_get(h)));
@@ -93,7 +93,7 @@ static void test_a_parked_change_is_superseded_by_a_newer_one(void **state)
     harness_sql(h, "INSERT INTO relata.outbox (op, object, relation, subject, condition_name) VALUES "
                    "('write', 'doc:1', 'viewer', 'user:x', 'no_such_condition')");
     assert_parked(h, "doc:1#viewer@user:x open");
-    grant(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
     assert_parked(h, "doc:1#viewer@user:x superseded");
     assert_converged(h, CONVERGE_MS);
     assert_true(store_has(h, "doc:1", "viewer", "user:x"));
@@ -106,7 +106,7 @@ static void test_W28_a_refused_addition_does_not_undo_the_removal(void **state)
     struct harness *h = *state;
     struct fake_store *f = fake_store_start(h->store_url);
     struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), NULL);
-    grant(h, "doc:1", "viewer", "user:a");
+    grant_tuple(h, "doc:1", "viewer", "user:a");
     assert_converged(h, CONVERGE_MS);
     int before = write_count(f);
     harness_sql(h, "BEGIN; SELECT relata.delete_tuple('doc:1', 'viewer', 'user:a'), "
@@ -124,7 +124,7 @@ static void test_W20_a_delete_of_what_never_was_is_harmless(void **state)
 {
     struct harness *h = *state;
     struct proc *w = writer_start(h, NULL);
-    grant(h, "doc:1", "viewer", "user:x");
+    grant_tuple(h, "doc:1", "viewer", "user:x");
     harness_sql(h, "INSERT INTO relata.outbox (op, object, relation, subject) VALUES "
                    "('delete', 'doc:2', 'viewer', 'user:x'), ('delete', 'doc:1', 'viewer', 'user:y')");
     assert_converged(h, CONVERGE_MS);
