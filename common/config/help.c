@@ -151,8 +151,9 @@ static void add_row(struct buf *out, const struct cfg_key *k)
 void config_reference(const struct cfg_program *prog, struct buf *out)
 {
     const char *section = "";
+    size_t len = strlen(prog->summary);
 
-    buf_addf(out, "## %s\n\n%s.\n", prog->name, prog->summary);
+    buf_addf(out, "## %s\n\n%s%s\n", prog->name, prog->summary, len > 0 && prog->summary[len - 1] == '.' ? "" : ".");
     for (const struct cfg_key *k = prog->keys; k->section; k++) {
         if (strcmp(section, k->section) != 0)
             buf_addf(out, "\n### [%s]\n\n| key | type | default | environment | meaning |\n|---|---|---|---|---|\n",
