@@ -157,7 +157,7 @@ static void *client_main(void *arg)
     enum status st = ST_OK;
     double pause_us = 1e6 / c->cfg.rate;
     double next = (double)clock_mono_us() + pause_us * next_random(c);
-    while (st == ST_OK && next < (double)c->cfg.until) {
+    while (st == ST_OK && next < (double)c->cfg.until && clock_mono_us() < c->cfg.until) {
         st = stop_sleep_until((mono_us)next);
         if (st != ST_OK)
             break;

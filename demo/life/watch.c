@@ -7,6 +7,7 @@
 
 #define QUERY_MS 30000
 #define POLL_MS 5
+#define HEARTBEAT_MS 5000
 #define TABLE_MIN 1024
 
 enum tx_state { TX_EMPTY, TX_COMMITTING, TX_COMMITTED, TX_APPLIED, TX_ROLLED_BACK, TX_IGNORED };
@@ -237,6 +238,20 @@ static void *poll_main(void *arg)
 
 /* ---- the watch ---- */
 
+/* A heartbeat tells where each subject stands: only from then on is a gap a gap. Without any, no writer runs yet. */
+static void await_heartbeat(struct watch *w)
+{
+    mono_us deadline = deadline_in_ms(HEARTBEAT_MS);
+    struct watch_counts seen;
+    do
+        watch_counts(w, &seen);
+    while (seen.heartbeats == 0 && clock_mono_us() < deadline &&
+           stop_sleep_until(clock_mono_us() + POLL_MS * 1000) == ST_OK);
+    pthread_mutex_lock(&w->mutex);
+    w->counts.gaps = 0;
+    pthread_mutex_unlock(&w->mutex);
+}
+
 enum status watch_new(struct watch **out, const struct watch_config *cfg, mono_us deadline, struct err *err)
 {
     struct pg_config pg = {.dsn = cfg->dsn, .application_name = "demo-life watch", .watch_stop = true};
@@ -260,6 +275,8 @@ enum status watch_new(struct watch **out, const struct watch_config *cfg, mono_u
         watch_free(w);
         return st;
     }
+    if (w->sub)
+        await_heartbeat(w);
     *out = w;
     return ST_OK;
 }

@@ -44,6 +44,7 @@ struct watch_lag {
     double oldest_s;
 };
 
+/* Blocks until the events' first heartbeat, at most 5 s. */
 enum status watch_new(struct watch **out, const struct watch_config *cfg, mono_us deadline, struct err *err) MUST_CHECK;
 void watch_free(struct watch *w); /* accepts NULL */
 bool watch_has_events(const struct watch *w);
