@@ -14,6 +14,8 @@
 #include "outbox-relay/relay_metrics.h"
 
 #define STATEMENT_MS 5000
+#define MAINTAIN_MS 30000 /* bounded by rows; a busy machine may need long for them, and what is cancelled is undone   \
+                           */
 #define GAUGES_MS 5000
 #define MAINTAIN_ROWS "1000"
 #define HEARTBEAT_BYTES (1024 * 1024)
@@ -110,7 +112,7 @@ static enum status maintain(struct chores *c, struct err *err)
         struct err e;
         enum status st = pg_query(c->db.pg, "chores_maintain",
                                   "SELECT coalesce(more, false) FROM relata.maintain($1, " MAINTAIN_ROWS ")", &p, 1,
-                                  sql_deadline(), &r, &e);
+                                  deadline_in_ms(MAINTAIN_MS), &r, &e);
         if (st == ST_OK) {
             more = more || pg_bool(r, 0, 0);
         } else {

@@ -19,8 +19,10 @@ static const char *const preset_keys[] = {"keepalives", "keepalives_idle", "keep
 static const char *const preset_values[] = {"1", "15", "5", "3", "30000"};
 #define NPRESETS (sizeof preset_keys / sizeof *preset_keys)
 
-static const char session_sql[] = "SET standard_conforming_strings TO on; SET TimeZone TO 'UTC'; SET DateStyle TO "
-                                  "'ISO, MDY'; SET search_path TO pg_catalog";
+/* No JIT: our statements are short, and compiling one costs more than running it, for each new session again. */
+static const char session_sql[] =
+    "SET jit TO off; SET standard_conforming_strings TO on; SET TimeZone TO 'UTC'; SET DateStyle TO "
+    "'ISO, MDY'; SET search_path TO pg_catalog";
 
 static void on_notice(void *arg, const PGresult *res)
 {

@@ -47,7 +47,7 @@ struct pg_config {
 };
 
 /* Connect by `deadline`. The connection has client_encoding UTF8, standard_conforming_strings,
- * TimeZone UTC, DateStyle ISO and search_path pg_catalog (name relata.x in full). *out is NULL on failure. */
+ * JIT off, TimeZone UTC, DateStyle ISO and search_path pg_catalog (name relata.x in full). *out is NULL on failure. */
 enum status pg_open(struct pg **out, const struct pg_config *cfg, mono_us deadline, struct err *err) MUST_CHECK;
 /* Connect again after a loss, waiting with jittered back-off (100 ms .. 5 s) between tries, until `deadline`.
  * Session state (prepared statements, LISTEN, advisory locks) is gone; prepared statements are made anew by themselves.
