@@ -41,8 +41,13 @@ struct world {
     struct txgen dice;
     const char *sick; /* the service that is frozen now, or "store", "pg", "nats" for a proxy; NULL = none */
     mono_us sick_until;
-    unsigned faults;
+    struct buf faults; /* what was done, a word each, for the report */
 };
+
+static void note(struct world *w, const char *what, const char *whom)
+{
+    buf_addf(&w->faults, " %s:%s", what, whom);
+}
 
 static struct proc *start_writer(struct harness *h, const char *dsn, const char *store, const char *nats)
 {
@@ -82,7 +87,6 @@ static void heal_service(struct world *w)
 {
     if (!w->sick)
         return;
-    proxy_refuse(w->store, false);
     proxy_pass(w->pg);
     proxy_pass(w->store);
     proxy_pass(w->nats);
@@ -98,9 +102,11 @@ static void hurt_program(struct world *w, struct program *p)
     if (p->frozen_until)
         return;
     if (txgen_below(&w->dice, 3) == 0) {
+        note(w, "freeze", p->start == start_writer ? "writer" : "relay");
         proc_freeze(p->proc);
         p->frozen_until = now + FREEZE_MS * 1000;
     } else if (now >= p->spare_until) {
+        note(w, "kill", p->start == start_writer ? "writer" : "relay");
         proc_kill(p->proc);
         program_start(w, p);
     }
@@ -113,35 +119,30 @@ static void hurt_service(struct world *w)
     if (w->sick)
         return;
     const char *name = names[txgen_below(&w->dice, w->kafka ? 4 : 3)];
-    switch (txgen_below(&w->dice, 8)) {
-    case 0:
-        harness_service(w->h, "restart", name);
+    unsigned what = txgen_below(&w->dice, 7);
+    if (what <= 1) {
+        note(w, what ? "kill" : "restart", name);
+        if (what)
+            harness_service(w->h, "kill", name);
+        harness_service(w->h, what ? "start" : "restart", name);
         return;
-    case 1:
-        harness_service(w->h, "kill", name);
-        harness_service(w->h, "start", name);
-        return;
-    case 2:
+    }
+    w->sick = what == 2 ? name : "proxy";
+    if (what == 2) {
+        note(w, "freeze", name);
         harness_service(w->h, "freeze", name);
-        w->sick = name;
-        break;
-    case 3: /* requests to the store take effect late, also those whose sender is dead by then */
-    case 4:
-    case 5:
+    } else if (what <= 4) { /* requests to the store take effect late, also those whose sender is dead by then */
+        note(w, "late", "openfga");
         proxy_late(w->store, LATE_MS);
-        w->sick = "proxy";
-        break;
-    case 6:
-        proxy_cut(w->store);
-        proxy_cut(w->nats);
-        return;
-    default:
-        if (txgen_below(&w->dice, 2))
-            proxy_cut(w->pg);
-        else
-            proxy_drop(w->store, PROXY_DOWN);
-        w->sick = "proxy";
-        break;
+    } else if (what == 5) {
+        note(w, "unanswered", "openfga");
+        proxy_drop(w->store, PROXY_DOWN);
+    } else {
+        struct proxy *cut[] = {w->pg, w->store, w->nats};
+        unsigned which = txgen_below(&w->dice, 3);
+        note(w, "cut", names[which]);
+        proxy_cut(cut[which]);
+        proxy_freeze(cut[which], PROXY_BOTH);
     }
     w->sick_until = deadline_in_ms(500 + txgen_below(&w->dice, 4000));
 }
@@ -159,7 +160,6 @@ static void chaos_step(struct world *w)
         if (!proc_running(p->proc))
             fail_msg("a program ended by itself; its log: %s", proc_log(p->proc));
     }
-    w->faults++;
     if (txgen_below(&w->dice, 2))
         hurt_program(w, &w->programs[txgen_below(&w->dice, (unsigned)w->nprograms)]);
     else
@@ -181,6 +181,7 @@ static void world_start(struct world *w, struct harness *h, uint64_t seed)
     h->store_id = store_id;
     assert_int_equal(store_conn_use(h->store_conn, store_id, NULL), ST_OK);
     harness_sql(h, txgen_schema_sql);
+    buf_init(&w->faults, 1 << 20);
     txgen_init(&w->dice, seed, 1000);
     const char *port = harness_sql_text(h, "SELECT current_setting('port')");
     w->pg = proxy_start(harness_strf(h, "127.0.0.1:%s", port));
@@ -209,6 +210,7 @@ static void world_stop(struct world *w)
 {
     for (int i = 0; i < w->nprograms; i++)
         proc_stop(w->programs[i].proc);
+    buf_release(&w->faults);
     proxy_stop(w->pg);
     proxy_stop(w->store);
     proxy_stop(w->nats);
@@ -228,8 +230,8 @@ static void run(struct harness *h)
     }
     world_heal(&w);
     assert_int_equal(clients_join(clients, &committed, &refused, &lost), 0);
-    (void)fprintf(stderr, "%u changes: %u transactions committed, %u refused, %u lost; %u faults\n", changes, committed,
-                  refused, lost, w.faults);
+    (void)fprintf(stderr, "%u changes: %u transactions committed, %u refused, %u lost; faults:%s\n", changes, committed,
+                  refused, lost, buf_str(&w.faults));
     assert_true(committed > changes / 20);
     /* Whatever was granted before an erasure or deletion is gone, what was not committed at that time included; what
      * was granted after it stays. Then the rest of the mortals goes, since `truth` does not know of them. */

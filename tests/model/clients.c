@@ -10,7 +10,7 @@
 
 #define STATEMENT_MS 20000
 /* Longest pause between two transactions: faults need time to fall between them. */
-#define THINK_MS 1200
+#define THINK_MS 900
 
 struct client {
     struct clients *all;
