@@ -26,12 +26,12 @@ enum status db_connect(struct db *db, const char *dsn, const char *application_n
     if (st != ST_OK)
         return st;
     /* The outbox's statistics are those of a queue: wrong most of the time. Its readers want the index order, always.
-     */
+     * What the relay records must survive a crash of this server, which holds the slot too; a standby has no slot and
+     * begins anew, so nothing waits for it. */
     return pg_exec(
         db->pg,
         "SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; "
-        "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET synchronous_commit = on; "
-        "LISTEN relata_outbox",
+        "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET synchronous_commit = local",
         deadline_of(db), err);
 }
 
@@ -198,16 +198,23 @@ bool snapshot_parse(const char *text, struct snapshot *out)
     return out->open[strspn(out->open, "0123456789,")] == '\0';
 }
 
-enum status db_snapshot(struct db *db, char **out, struct err *err)
+static enum status one_xid(struct db *db, const char *sql, uint64_t *xid, struct err *err)
 {
     struct pg_result *r = NULL;
-    *out = NULL;
-    enum status st =
-        pg_query(db->pg, "relay_now", "SELECT pg_current_snapshot()::text", NULL, 0, deadline_of(db), &r, err);
-    if (st == ST_OK && !(*out = strdup(pg_text(r, 0, 0))))
-        st = err_set(err, ST_NOMEM, "", "out of memory");
+    enum status st = pg_query(db->pg, NULL, sql, NULL, 0, deadline_of(db), &r, err);
+    *xid = st == ST_OK ? strtoull(pg_text(r, 0, 0), NULL, 10) : 0;
     pg_result_free(r);
     return st;
+}
+
+enum status db_take_xid(struct db *db, uint64_t *xid, struct err *err)
+{
+    return one_xid(db, "SELECT pg_current_xact_id()", xid, err);
+}
+
+enum status db_oldest_open(struct db *db, uint64_t *xid, struct err *err)
+{
+    return one_xid(db, "SELECT pg_snapshot_xmin(pg_current_snapshot())", xid, err);
 }
 
 enum status db_stores(struct db *db, struct pg_result **out, struct err *err)

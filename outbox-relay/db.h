@@ -70,8 +70,10 @@ bool snapshot_parse(const char *text, struct snapshot *out);
 /* Sees nothing: every row is new to it. */
 #define SNAPSHOT_NONE "1:1:"
 
-/* malloc'd text. */
-enum status db_snapshot(struct db *db, char **out, struct err *err) MUST_CHECK;
+/* An xid of our own: every xid that was assigned before is below it. */
+enum status db_take_xid(struct db *db, uint64_t *xid, struct err *err) MUST_CHECK;
+/* The oldest xid that is still open; all below have ended and are visible, or are rolled back. */
+enum status db_oldest_open(struct db *db, uint64_t *xid, struct err *err) MUST_CHECK;
 /* Names of stores: those that have pending rows, those in relata.store, "default". One column; pg_result_free. */
 enum status db_stores(struct db *db, struct pg_result **out, struct err *err) MUST_CHECK;
 

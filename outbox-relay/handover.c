@@ -5,17 +5,16 @@
  * the new stream. Rows are sent by rounds of snapshots (poller.h) from before the slot is asked for until
  *   (a) the slot exists, with the consistent point C: the stream will bring every transaction whose commit record lies
  *       at or behind C, and
- *   (b) a round has been sent and acknowledged whose snapshot sees every transaction that was open in a snapshot S
- *       taken after (a).
- * A transaction with an xid below S's xmax is seen by that round. One at or above it got its xid after the slot
- * existed, so its commit lies behind C. Sent twice: those that committed behind C with an xid below; duplicates are
- * harmless.
+ *   (b) a round has been sent and acknowledged whose snapshot sees every transaction with an xid below X, X being an
+ * xid that the relay took for itself after (a). A transaction below X is seen by that round. One above X got its xid
+ * after the slot existed, so its commit lies behind C. Sent twice: those below X that committed behind C; duplicates
+ * are harmless.
  *
  * (b) is needed. "Any snapshot taken after the consistent point sees all that committed before it" is not true: a
  * transaction writes its commit record first and becomes visible later, after its flush and, with synchronous
  * replication, after a standby's answer, which may take for ever. Creating the slot waits for those that were open when
- * it began, but one that began meanwhile may have its commit record before C and be invisible after it. S has it among
- * the open ones.
+ * it began, but one that began meanwhile may have its commit record before C and be invisible after it. A snapshot's
+ * own xmax would not do for X: it is the end of what has completed, and open transactions may lie above it.
  *
  * 'started' is recorded before the old slot is dropped, 'complete' after (b): a crash anywhere begins again.
  */
@@ -38,17 +37,15 @@ struct handover {
     struct slot_maker *maker;
     bool made;
     char lsn[24];
-    uint64_t open_below; /* S's xmax */
-    bool closed;         /* all of those have ended .. */
-    mono_us closed_at;   /* .. and were seen so at this time */
+    uint64_t below;    /* X */
+    bool closed;       /* all of those have ended .. */
+    mono_us closed_at; /* .. and were seen so at this time */
     mono_us said_at;
 };
 
 static enum status created(struct handover *h, struct err *err)
 {
     enum status st = ST_OK;
-    char *text = NULL;
-    struct snapshot s;
     if (h->made || !slot_maker_result(h->maker, &st, h->lsn, err))
         return ST_OK;
     if (st != ST_OK) {
@@ -56,30 +53,23 @@ static enum status created(struct handover *h, struct err *err)
         return err_prefix(err, "creating replication slot \"%s\"", h->relay->slot);
     }
     h->made = true;
-    st = db_snapshot(&h->relay->db, &text, err);
-    if (st == ST_OK && !snapshot_parse(text, &s))
-        st = err_set(err, ST_FATAL, "", "not a snapshot: %.80s", text);
-    if (st == ST_OK)
-        h->open_below = s.xmax;
-    free(text);
+    st = db_take_xid(&h->relay->db, &h->below, err);
     log_info("replication slot created", "slot", h->relay->slot, "lsn", h->lsn, NULL);
     return st;
 }
 
-/* Have all transactions ended that were open when the slot existed? */
+/* Have all transactions below X ended? */
 static enum status look_for_open(struct handover *h, struct err *err)
 {
-    char *text;
-    struct snapshot s;
+    uint64_t oldest;
     if (!h->made || h->closed)
         return ST_OK;
-    enum status st = db_snapshot(&h->relay->db, &text, err);
-    if (st == ST_OK && snapshot_parse(text, &s) && s.xmin >= h->open_below) {
+    enum status st = db_oldest_open(&h->relay->db, &oldest, err);
+    if (st == ST_OK && oldest > h->below) {
         h->closed = true;
         h->closed_at = clock_mono_us();
         poller_relist(&h->poller);
     }
-    free(text);
     return st;
 }
 
