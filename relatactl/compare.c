@@ -45,7 +45,14 @@ static enum status judge_page(struct ctl *ctl, const struct store_tuples *page, 
     pg_array_end(&a->subjects);
     const struct pg_param params[] = {pg_p_text(ctl->settings.store.name), pg_p_buf(&a->objects),
                                       pg_p_buf(&a->relations), pg_p_buf(&a->subjects)};
-    enum status st = pg_query(ctl->pg, "compare_page", lookup_sql, params, 4, ctl_deadline(ctl), &r, err);
+    enum status st = ST_RETRY;
+    for (unsigned tries = 0; status_is_retryable(st) && tries < 8; tries++) {
+        if (tries && stop_sleep_until(deadline_in_ms(backoff_ms(tries, 100, 3000))) == ST_STOPPED)
+            return err_set(err, ST_STOPPED, "", "interrupted");
+        st = pg_alive(ctl->pg) ? ST_OK : pg_reopen(ctl->pg, ctl_deadline(ctl), err);
+        if (st == ST_OK)
+            st = pg_query(ctl->pg, "compare_page", lookup_sql, params, 4, ctl_deadline(ctl), &r, err);
+    }
     for (int i = 0; st == ST_OK && i < pg_rows(r); i++)
         judge(&page->items[i], r, i, out);
     pg_result_free(r);

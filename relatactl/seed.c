@@ -16,10 +16,11 @@ struct run {
     struct job job;
     struct progress progress;
     struct seed_counts before; /* of earlier runs of this job */
-    mono_us pinned_at;         /* 0 = this run pinned nothing */
     bool registered;
     bool unsafe;
     bool second_pass;
+    int64_t total; /* present tuples in the ledger */
+    int64_t settle_ms;
 };
 
 /* ---- which store ---- */
@@ -119,16 +120,11 @@ static enum status choose_store(struct run *run, struct err *err)
     if (st != ST_OK)
         return st;
     if (o->create || o->store_id) {
-        struct pin former;
-        st = pin_read(ctl, &former, err);
-        if (st == ST_OK || st == ST_NOT_FOUND)
-            st = o->create ? create_store(run, id, model, err) : name_store(run, id, model, err);
+        st = o->create ? create_store(run, id, model, err) : name_store(run, id, model, err);
         if (st == ST_OK)
             st = check_empty(run, id, err);
         if (st == ST_OK)
             st = pin_write(ctl, id, model, pin, err);
-        if (st == ST_OK && strcmp(former.store_id, id) != 0)
-            run->pinned_at = clock_mono_us();
     }
     if (st == ST_OK)
         st = pin_connect(ctl, pin, err); /* store and model exist */
@@ -168,21 +164,6 @@ static enum status register_writer(struct run *run, struct err *err)
         st = lock_writer(ctl, run->seed.writer_id, err);
     run->registered = st == ST_OK;
     return st;
-}
-
-/* With all keys done, no intent of ours covers anything; otherwise writers see to them once we are gone. */
-static enum status unregister_writer(struct run *run, bool all_done, struct err *err)
-{
-    struct ctl *ctl = run->seed.ctl;
-    char scratch[24];
-    const struct pg_param params[] = {pg_p_int(run->seed.writer_id, scratch), pg_p_text(all_done ? "t" : "f")};
-    if (!run->registered || !pg_alive(ctl->pg))
-        return ST_OK;
-    return pg_query(
-        ctl->pg, NULL,
-        "WITH intents AS (DELETE FROM relata.inflight WHERE writer = $1 AND $2::boolean) UPDATE relata.writer SET "
-        "ended_at = clock_timestamp() WHERE id = $1 AND $2::boolean",
-        params, 2, ctl_deadline(ctl), NULL, err);
 }
 
 /* ---- progress ---- */
@@ -230,21 +211,40 @@ static void take_state(struct run *run)
     (void)pthread_mutex_unlock(&seed->lock);
 }
 
-/* Each second: show, save, and have the session back if it was lost. */
+/* The session with its locks, made again if it was lost. */
+static enum status have_session(struct run *run, struct err *err)
+{
+    struct ctl *ctl = run->seed.ctl;
+    if (pg_alive(ctl->pg))
+        return ST_OK;
+    enum status st = job_reconnect(ctl, "seed", err);
+    return st == ST_OK ? lock_writer(ctl, run->seed.writer_id, err) : st;
+}
+
+/* A step that may be repeated, through the loss of the session. */
+static enum status with_session(struct run *run, enum status (*step)(struct run *run, struct err *err), struct err *err)
+{
+    mono_us give_up = deadline_in_ms(run->seed.options->patience_s * 1000);
+    for (unsigned i = 0;; i++) {
+        enum status st = have_session(run, err);
+        if (st == ST_OK)
+            st = step(run, err);
+        if (!status_is_retryable(st) || clock_mono_us() >= give_up)
+            return st;
+        if (stop_sleep_until(deadline_in_ms(backoff_ms(i, 100, 5000))) == ST_STOPPED)
+            return err_set(err, ST_STOPPED, "", "interrupted");
+    }
+}
+
+/* Each second: show and save; a failure that passes is met again the next second. */
 static enum status on_tick(void *arg, struct err *err)
 {
     struct run *run = arg;
-    struct ctl *ctl = run->seed.ctl;
-    enum status st = ST_OK;
     take_state(run);
-    if (!pg_alive(ctl->pg)) {
-        st = job_reconnect(ctl, "seed", err);
-        if (st == ST_OK)
-            st = lock_writer(ctl, run->seed.writer_id, err);
-    }
+    enum status st = have_session(run, err);
     if (st == ST_OK)
-        st = job_save(ctl, &run->job, false, err);
-    return status_is_retryable(st) ? ST_OK : st; /* the next second will do */
+        st = job_save(run->seed.ctl, &run->job, false, err);
+    return status_is_retryable(st) ? ST_OK : st;
 }
 
 /* ---- the passes ---- */
@@ -258,31 +258,51 @@ static struct tuple_key *saved_position(const struct job *job)
     return o && r && s ? tuple_key_dup(&key) : NULL;
 }
 
-static enum status count_present(struct ctl *ctl, int64_t *n, struct err *err)
+static enum status count_present(struct run *run, struct err *err)
 {
+    struct ctl *ctl = run->seed.ctl;
     const struct pg_param params[] = {pg_p_text(ctl->settings.store.name)};
     struct pg_result *r = NULL;
     enum status st = pg_query(ctl->pg, NULL, "SELECT count(*) FROM relata.tuple WHERE store = $1 AND present", params,
                               1, deadline_in_ms(600000), &r, err);
-    *n = st == ST_OK ? pg_int(r, 0, 0) : 0;
+    run->total = st == ST_OK ? pg_int(r, 0, 0) : 0;
     pg_result_free(r);
     return st;
 }
 
 static enum status first_pass(struct run *run, struct err *err)
 {
-    int64_t total = 0;
     struct tuple_key *from = saved_position(&run->job);
-    enum status st = count_present(run->seed.ctl, &total, err);
+    enum status st = with_session(run, count_present, err);
     if (st == ST_OK) {
         if (from)
             (void)fprintf(stderr, "going on after %s#%s@%s\n", from->object, from->relation, from->subject);
-        progress_start(&run->progress, "seeding", "tuples", total, run->before.done);
+        progress_start(&run->progress, "seeding", "tuples", run->total, run->before.done);
         st = seed_keys(&run->seed, from, -1, on_tick, run, err);
         take_state(run);
         progress_end(&run->progress);
     }
     free(from);
+    return st;
+}
+
+/* run->settle_ms: until every writer that lives must have heard of the pinned store. */
+static enum status ask_settled(struct run *run, struct err *err)
+{
+    struct ctl *ctl = run->seed.ctl;
+    const struct pg_param params[] = {pg_p_text(ctl->settings.store.name)};
+    struct pg_result *r = NULL;
+    int writers = 0;
+    enum status st = live_writers(ctl, &writers, err);
+    if (st == ST_OK)
+        st = pg_query(
+            ctl->pg, NULL,
+            "SELECT extract(epoch FROM clock_timestamp() - pinned_at) * 1000 FROM relata.store WHERE name = $1 AND "
+            "pinned_at IS NOT NULL",
+            params, 1, ctl_deadline(ctl), &r, err);
+    if (st == ST_OK)
+        run->settle_ms = writers > 1 && pg_rows(r) ? SETTLE_MS - (int64_t)pg_double(r, 0, 0) : 0; /* one is ourselves */
+    pg_result_free(r);
     return st;
 }
 
@@ -292,13 +312,10 @@ static enum status first_pass(struct run *run, struct err *err)
  */
 static enum status second_pass(struct run *run, struct err *err)
 {
-    int writers = 0;
-    enum status st = live_writers(run->seed.ctl, &writers, err);
-    if (st == ST_OK && run->pinned_at && writers > 1) { /* one is ourselves */
-        mono_us until = run->pinned_at + SETTLE_MS * 1000;
-        if (clock_mono_us() < until)
-            (void)fprintf(stderr, "waiting until all writers know the new store\n");
-        if (stop_sleep_until(until) == ST_STOPPED)
+    enum status st = with_session(run, ask_settled, err);
+    if (st == ST_OK && run->settle_ms > 0) {
+        (void)fprintf(stderr, "waiting %.0f s until all writers know the new store\n", (double)run->settle_ms / 1000);
+        if (stop_sleep_until(deadline_in_ms(run->settle_ms)) == ST_STOPPED)
             return err_set(err, ST_STOPPED, "", "interrupted");
     }
     run->second_pass = true;
@@ -331,6 +348,44 @@ static bool verdict_good(const struct run *run, const struct comparison *v)
            (v->extra == 0 || run->seed.options->merge);
 }
 
+/* With all keys done, no intent of ours covers anything. Otherwise writers see to them, once we are gone. */
+static enum status finish(struct run *run, struct err *err)
+{
+    struct ctl *ctl = run->seed.ctl;
+    char scratch[24];
+    const struct pg_param params[] = {pg_p_int(run->seed.writer_id, scratch)};
+    enum status st = job_save(ctl, &run->job, true, err);
+    if (st == ST_OK)
+        st = pg_query(
+            ctl->pg, NULL,
+            "WITH intents AS (DELETE FROM relata.inflight WHERE writer = $1) UPDATE relata.writer SET ended_at = "
+            "clock_timestamp() WHERE id = $1",
+            params, 1, ctl_deadline(ctl), NULL, err);
+    return st;
+}
+
+/* Stopped midway: at least the position, if that is possible. */
+static void save_position(struct run *run)
+{
+    struct err ignored;
+    take_state(run);
+    if (pg_alive(run->seed.ctl->pg) && job_save(run->seed.ctl, &run->job, false, &ignored) != ST_OK)
+        (void)ignored; /* the last second's stands */
+}
+
+static enum status passes(struct run *run, struct err *err)
+{
+    enum status st = first_pass(run, err);
+    if (st == ST_OK)
+        st = second_pass(run, err);
+    take_state(run);
+    if (st == ST_OK)
+        st = with_session(run, finish, err);
+    else
+        save_position(run);
+    return st;
+}
+
 static enum status seed_all(struct run *run, struct comparison *verdict, struct err *err)
 {
     struct ctl *ctl = run->seed.ctl;
@@ -346,18 +401,7 @@ static enum status seed_all(struct run *run, struct comparison *verdict, struct 
         st = register_writer(run, err);
     }
     if (st == ST_OK)
-        st = first_pass(run, err);
-    if (st == ST_OK)
-        st = second_pass(run, err);
-    bool all_done = st == ST_OK;
-    if (run->registered) {
-        struct err ignored;
-        take_state(run);
-        if (pg_alive(ctl->pg) && job_save(ctl, &run->job, all_done, st == ST_OK ? err : &ignored) != ST_OK && all_done)
-            st = err ? err->status : ST_RETRY;
-        if (unregister_writer(run, all_done, st == ST_OK ? err : &ignored) != ST_OK && st == ST_OK)
-            st = err ? err->status : ST_RETRY;
-    }
+        st = passes(run, err);
     if (st == ST_OK && !run->seed.options->no_verify)
         st = compare_store(ctl, &run->seed.pin, verdict, err);
     return st;
