@@ -14,8 +14,9 @@
 #include "outbox-relay/relay_metrics.h"
 
 #define STATEMENT_MS 5000
-#define MAINTAIN_MS 30000 /* bounded by rows; a busy machine may need long for them, and what is cancelled is undone   \
-                           */
+#define MAINTAIN_MS                                                                                                    \
+    30000 /* bounded by rows; a busy machine may need long for them, and what is cancelled is undone                   \
+           */
 #define GAUGES_MS 5000
 #define MAINTAIN_ROWS "1000"
 #define HEARTBEAT_BYTES (1024 * 1024)

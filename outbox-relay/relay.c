@@ -172,6 +172,16 @@ static enum status become_active(struct relay *r, struct err *err)
     return chores_start(&r->chores, r->cfg, r->application_name, r->slot, err);
 }
 
+/* A batch over the topic's limit is refused as a whole. If the question is not allowed, refusals will tell. */
+static enum status fit_batches(struct relay *r, struct err *err)
+{
+    int64_t bytes;
+    if (!window_empty(&r->sender.window) ||
+        kafka_topic_max_bytes(&r->cfg->kafka, r->cfg->topic, &bytes, deadline_in_ms(TOPIC_MS), NULL) != ST_OK)
+        return ST_OK;
+    return sender_batch_bytes(&r->sender, bytes, err);
+}
+
 /* The topic is there, or is made, or it is waited for. */
 static enum status check_topic(struct relay *r, struct err *err)
 {
@@ -187,6 +197,8 @@ static enum status check_topic(struct relay *r, struct err *err)
                       "topic \"%s\" does not exist: create it, or set relay.topic_partitions and it is created",
                       r->cfg->topic);
     }
+    if (st == ST_OK)
+        st = fit_batches(r, err);
     metric_set(&m_kafka_up, st == ST_OK ? 1 : 0);
     relay_ready(r, "kafka", st == ST_OK, st == ST_OK ? "" : err->text);
     return st;
@@ -237,6 +249,7 @@ static enum status begin_again(struct relay *r, bool kafka_failed, struct err *e
             break;
     if (!window_empty(w) || r->sender.failure.status != ST_OK || kafka_producer_broken(r->sender.kafka, NULL)) {
         metric_add(&m_replays, 1);
+        resender_rewind(&r->resender);
         return sender_reset(&r->sender, err);
     }
     return ST_OK;

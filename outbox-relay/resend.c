@@ -139,6 +139,14 @@ void resender_release(struct resender *r)
     *r = (struct resender){0};
 }
 
+void resender_rewind(struct resender *r)
+{
+    pg_result_free(r->page);
+    r->page = NULL;
+    r->after_id = 0;
+    r->sent = 0;
+}
+
 enum status resender_step(struct resender *r, struct db *db, struct sender *sender, bool *done, struct err *err)
 {
     static const struct position nowhere = {0, 0};

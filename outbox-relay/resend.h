@@ -61,6 +61,8 @@ struct resender {
 };
 
 void resender_release(struct resender *r);
+/* From the first row again: what was in flight is lost. */
+void resender_rewind(struct resender *r);
 /* Send what there is room for. ST_OK with *done true at the end (r->sent rows), ST_THROTTLED, or the error. */
 enum status resender_step(struct resender *r, struct db *db, struct sender *sender, bool *done,
                           struct err *err) MUST_CHECK;

@@ -6,7 +6,8 @@
 
 #include "outbox-relay/relay_metrics.h"
 
-#define BATCH_MIN 16384
+#define BATCH_MIN 1024
+#define BATCH_OVERHEAD 256
 
 static bool is_refusal(enum status st)
 {
@@ -90,7 +91,7 @@ static enum status suspects_passed(struct sender *s, struct err *err)
 {
     if (s->found)
         return ST_OK;
-    size_t limit = kafka_producer_batch_limit(s->kafka, 0) / 2;
+    size_t limit = kafka_producer_batch_limit(s->kafka, 0) / 4;
     kafka_producer_batch_limit(s->kafka, limit > BATCH_MIN ? limit : BATCH_MIN);
     s->alone_from = SIZE_MAX;
     struct err e;
@@ -174,6 +175,15 @@ enum status sender_serve(struct sender *s, int timeout_ms, struct err *err)
             return st;
     }
     return s->failure.status == ST_OK ? ST_OK : fail(s, s->failure.status, NULL, err);
+}
+
+enum status sender_batch_bytes(struct sender *s, int64_t bytes, struct err *err)
+{
+    size_t limit = bytes > BATCH_MIN + BATCH_OVERHEAD ? (size_t)bytes - BATCH_OVERHEAD : BATCH_MIN;
+    if (bytes <= 0 || limit >= kafka_producer_batch_limit(s->kafka, 0))
+        return ST_OK;
+    kafka_producer_batch_limit(s->kafka, limit);
+    return kafka_producer_reset(s->kafka, err);
 }
 
 enum status sender_reset(struct sender *s, struct err *err)

@@ -47,6 +47,9 @@ enum status sender_send(struct sender *s, const struct outbox_row *row, struct p
                         struct err *err) MUST_CHECK;
 /* Serve delivery reports, waiting up to timeout_ms for the first. ST_OK, or the failure. */
 enum status sender_serve(struct sender *s, int timeout_ms, struct err *err) MUST_CHECK;
+/* The topic takes batches of at most this many bytes. Resets the producer if that is less than what it makes; nothing
+ * must be in flight. ST_OK or ST_CONFIG. */
+enum status sender_batch_bytes(struct sender *s, int64_t bytes, struct err *err) MUST_CHECK;
 /* Forget what is in flight and start a fresh producer. window.confirmed stays. ST_OK or ST_CONFIG. */
 enum status sender_reset(struct sender *s, struct err *err) MUST_CHECK;
 

@@ -123,6 +123,9 @@ enum status kafka_topic_ensure(const struct cfg_map *properties, const char *top
 /* ST_OK with the number of partitions, or ST_MISSING. */
 enum status kafka_topic_partitions(const struct cfg_map *properties, const char *topic, int *partitions,
                                    mono_us deadline, struct err *err) MUST_CHECK;
+/* The topic's max.message.bytes: the largest batch that it takes. ST_DENIED if this client may not ask. */
+enum status kafka_topic_max_bytes(const struct cfg_map *properties, const char *topic, int64_t *bytes, mono_us deadline,
+                                  struct err *err) MUST_CHECK;
 struct kafka_lag {
     int64_t begin;     /* low watermark: the first offset that still exists */
     int64_t end;       /* high watermark: the offset of the next message */

@@ -135,6 +135,55 @@ enum status kafka_topic_ensure(const struct cfg_map *properties, const char *top
     return st;
 }
 
+static enum status max_bytes_result(rd_kafka_event_t *ev, int64_t *bytes, struct err *err)
+{
+    if (!ev)
+        return err_set(err, ST_RETRY, "", "asking for the topic's configuration: no answer from the brokers in time");
+    rd_kafka_resp_err_t code = rd_kafka_event_error(ev);
+    const rd_kafka_DescribeConfigs_result_t *result = rd_kafka_event_DescribeConfigs_result(ev);
+    size_t n = 0, m = 0;
+    const rd_kafka_ConfigResource_t **resources = result ? rd_kafka_DescribeConfigs_result_resources(result, &n) : NULL;
+    if (!code && n > 0)
+        code = rd_kafka_ConfigResource_error(resources[0]);
+    if (code)
+        return kafka_fail(err, code, "asking for the topic's configuration", NULL);
+    const rd_kafka_ConfigEntry_t **entries = n > 0 ? rd_kafka_ConfigResource_configs(resources[0], &m) : NULL;
+    for (size_t i = 0; i < m; i++) {
+        const char *value = rd_kafka_ConfigEntry_value(entries[i]);
+        if (value && strcmp(rd_kafka_ConfigEntry_name(entries[i]), "max.message.bytes") == 0) {
+            *bytes = strtoll(value, NULL, 10);
+            return ST_OK;
+        }
+    }
+    return err_set(err, ST_NOT_FOUND, "", "the brokers do not tell the topic's max.message.bytes");
+}
+
+enum status kafka_topic_max_bytes(const struct cfg_map *properties, const char *topic, int64_t *bytes, mono_us deadline,
+                                  struct err *err)
+{
+    rd_kafka_t *rk;
+    char reason[512];
+    *bytes = 0;
+    enum status st = client_new(&rk, properties, NULL, err);
+    if (st != ST_OK)
+        return st;
+    int ms = ms_left(bounded(deadline));
+    rd_kafka_queue_t *q = rd_kafka_queue_new(rk);
+    rd_kafka_AdminOptions_t *options = rd_kafka_AdminOptions_new(rk, RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS);
+    rd_kafka_ConfigResource_t *resource = rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
+    rd_kafka_AdminOptions_set_request_timeout(options, ms, reason, sizeof reason);
+    rd_kafka_DescribeConfigs(rk, &resource, 1, options, q);
+    rd_kafka_event_t *ev = rd_kafka_queue_poll(q, ms);
+    st = max_bytes_result(ev, bytes, err);
+    if (ev)
+        rd_kafka_event_destroy(ev);
+    rd_kafka_ConfigResource_destroy(resource);
+    rd_kafka_AdminOptions_destroy(options);
+    rd_kafka_queue_destroy(q);
+    rd_kafka_destroy(rk);
+    return st;
+}
+
 static enum status watermarks(rd_kafka_t *rk, const char *topic, struct kafka_lag *lags, int n, mono_us deadline,
                               struct err *err)
 {
