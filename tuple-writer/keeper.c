@@ -17,6 +17,8 @@
 #define ADOPT_EVERY_MS 2000
 #define MAINTAIN_EVERY_MS 5000
 #define MAINTAIN_ROWS "1000"
+/* Bounded by rows; a busy machine may need long for them, and what is cancelled has to begin again. */
+#define MAINTAIN_MS 30000
 #define PROBE_SLOTS 16
 /* The lag is counted so that counting takes at most a twentieth of the time. */
 #define LAG_SHARE 20
@@ -259,7 +261,7 @@ static enum status step_maintain(struct keeper *k, struct err *err)
     struct pg_result *r = NULL;
     const struct pg_param params[] = {pg_p_text(k->w->cfg->store.name)};
     enum status st = pg_query(k->pg, "writer_maintain", "SELECT more FROM relata.maintain($1, " MAINTAIN_ROWS ")",
-                              params, 1, deadline(k), &r, err);
+                              params, 1, deadline_in_ms(MAINTAIN_MS), &r, err);
     if (st == ST_OK && pg_rows(r) == 1 && pg_bool(r, 0, 0))
         k->maintain_at = 0;
     pg_result_free(r);

@@ -147,6 +147,7 @@ int main(int argc, char **argv)
     struct settings cfg = {0};
     enum cfg_action action;
     struct err err;
+    metrics_init(); /* before --help=metrics may ask for them */
     if (config_load(&settings_program, argc, argv, &cfg, &action, &err) != ST_OK ||
         (action == CFG_RUN && settings_complete(&cfg, &err) != ST_OK)) {
         fprintf(stderr, "tuple-writer: %s\n", err.text);
@@ -156,7 +157,6 @@ int main(int argc, char **argv)
         return EXIT_DONE;
     stop_init();
     log_init("tuple-writer", (enum log_level)cfg.log.level, (enum log_format)cfg.log.format);
-    metrics_init();
     int code = run(&cfg);
     config_release(&settings_program, &cfg);
     return code;

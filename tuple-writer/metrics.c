@@ -28,11 +28,11 @@ COUNTER(m_future, "future_hints_total", "Hints given up because their row did no
 COUNTER(m_unknown, "unknown_outcomes_total", "Writes whose outcome is not known.");
 COUNTER(m_late_batches, "late_batches_total", "Batches converged again after a late window.");
 COUNTER(m_late_undone, "late_effects_undone_total", "Tuples found in an old state after a late window, and corrected.");
-GAUGE(m_late_open, "late_batches", "Batches that wait for the end of their late window.");
+GAUGE(m_late_open, "late_open", "Batches that wait for the end of their late window.");
 COUNTER(m_adopted, "intents_adopted_total", "Intents taken over from writers that ended.");
 COUNTER(m_halved, "halved_total", "Batches that were halved because the store refused them.");
-COUNTER(m_parked_total, "parked_total", "Changes that were parked as dead letters.");
-COUNTER(m_unparked_total, "unparked_total", "Dead letters tried again because the model or the store changed.");
+COUNTER(m_parked_total, "changes_parked_total", "Changes that were parked as dead letters.");
+COUNTER(m_unparked_total, "parked_retried_total", "Dead letters tried again because the model or the store changed.");
 GAUGE(m_circuit, "circuit_open", "1 if Writes are stopped, 0.5 while one lane tries, 0 if they flow.");
 COUNTER(m_shut, "shut_total", "Times that Writes were stopped.");
 GAUGE(m_send_limit, "send_limit", "Lanes that may send at once; throttling lowers it.");

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "common/admin/metrics.h"
+
 #define AT(m) offsetof(struct settings, m)
 
 /* Bounds that rest on each other are explained where they are checked, below. */
@@ -113,4 +115,5 @@ const struct cfg_program settings_program = {
     .keys = keys,
     .details = "Exit codes: 0 drained after SIGTERM, 1 failed, 2 bad settings, 137 ended by a second signal.\n",
     .validate = validate,
+    .metrics = metrics_reference,
 };

@@ -133,7 +133,7 @@ static void test_W23_a_lost_answer_is_an_unknown_outcome(void **state)
     int rule = fake_store_rule(s.f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_CUT_AFTER});
     grant_tuple(s.h, "doc:1", "viewer", "user:x");
     assert_rule_used(s.f, rule, 1);
-    assert_metric_eventually(s.w, "relata_writer_late_batches", 1, WAIT_MS);
+    assert_metric_eventually(s.w, "relata_writer_late_open", 1, WAIT_MS);
     assert_int_equal(harness_sql_int(s.h, "SELECT count(*) FROM relata.outbox"), 1); /* its token still waits */
     assert_int_equal(harness_sql_int(s.h, "SELECT count(*) FROM relata.inflight"), 1);
     assert_converged(s.h, CONVERGE_MS);
@@ -185,7 +185,7 @@ static void test_W22_others_are_not_held_up_by_a_late_batch(void **state)
     struct scene s = scene_open(state, "store.late_window", harness_strf(*state, "%dms", harness_ms(4000)));
     fake_store_rule(s.f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_CUT_AFTER});
     grant_tuple(s.h, "doc:late", "viewer", "user:x");
-    assert_metric_eventually(s.w, "relata_writer_late_batches", 1, WAIT_MS);
+    assert_metric_eventually(s.w, "relata_writer_late_open", 1, WAIT_MS);
     grant_tuple(s.h, "doc:other", "viewer", "user:x");
     assert_sql_eventually(s.h, "SELECT string_agg(object, ' ') FROM relata.outbox", "doc:late", WAIT_MS);
     revoke_tuple(s.h, "doc:late", "viewer", "user:x");
