@@ -259,7 +259,7 @@ static void write_failed(struct worker *k, struct batch *b, struct verdict *v)
     if (st == ST_CONFLICT)
         conflict(k, b, v);
     else if (st == ST_THROTTLED && v->err.retry_after_ms)
-        again(v, backoff_ms(0, v->err.retry_after_ms, 60000));
+        again(v, v->err.retry_after_ms + backoff_ms(0, v->err.retry_after_ms / 4 + 1, 15000)); /* never earlier */
     else
         again(v, retry_wait(k, b));
 }
