@@ -169,7 +169,8 @@ $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/libcommon.a
 	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS)
 
 # Unit tests (and fuzzers) of a program's own files name them here.
-# $(BUILD)/tests/unit/lane_test: $(BUILD)/obj/tuple-writer/lane.o
+$(BUILD)/tests/unit/hints_test: $(addprefix $(BUILD)/obj/tuple-writer/,hints.o batch.o)
+$(BUILD)/tests/unit/watermark_test: $(BUILD)/obj/tuple-writer/watermark.o
 RELAY_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out outbox-relay/main.c,$(wildcard outbox-relay/*.c)))
 $(BUILD)/tests/unit/pgoutput_test: $(BUILD)/obj/outbox-relay/pgoutput.o
 $(BUILD)/tests/unit/window_test: $(BUILD)/obj/outbox-relay/window.o
