@@ -40,7 +40,8 @@ struct admin {
     int wake; /* eventfd that ends the thread */
     pthread_t thread;
     bool running;
-    struct visitor visitors[CONNECTIONS_MAX]; /* of the thread */
+    struct visitor visitors[CONNECTIONS_MAX]; /* of the thread, as is the next */
+    bool left;                                /* a visitor has gone since MHD looked at its sockets */
 
     pthread_mutex_t lock; /* guards the conditions */
     struct condition conditions[CONDITIONS_MAX];
@@ -147,6 +148,7 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **context, e
 
         if (gone)
             gone->fd = -1;
+        a->left = true;
         return;
     }
     info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -201,7 +203,12 @@ static void *serve(void *arg)
         if (fds[1].revents)
             return NULL;
         end_overdue(a);
-        MHD_run(a->daemon);
+        /* At its limit MHD does not listen. When somebody left during a run, only the next one listens again: nothing
+         * would wake us for it. */
+        do {
+            a->left = false;
+            MHD_run(a->daemon);
+        } while (a->left);
     }
 }
 

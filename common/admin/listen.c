@@ -86,7 +86,7 @@ failed:
 
 static enum status make_url(int fd, struct buf *url, struct err *err)
 {
-    struct sockaddr_storage sa;
+    struct sockaddr_storage sa = {0};
     socklen_t len = sizeof sa;
     char host[NI_MAXHOST], port[NI_MAXSERV];
     const char *v6;

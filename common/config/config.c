@@ -66,7 +66,7 @@ static struct cfg_slot *find_map_slot(struct cfg_loader *l, const struct cfg_key
     size_t key = (size_t)(map - l->prog->keys);
     struct cfg_slot *more;
 
-    for (size_t i = l->nkeys; i < l->nslots; i++) {
+    for (size_t i = l->nkeys; l->slots && i < l->nslots; i++) {
         if (l->slots[i].key == key && strcmp(l->slots[i].name, name) == 0)
             return &l->slots[i];
     }

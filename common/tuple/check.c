@@ -16,10 +16,11 @@ struct shape {
 static enum status refuse(struct err *err, const char *part, struct bytes b, const char *why)
 {
     char shown[100];
-    size_t n = utf8_cut(b.data ? b.data : "", b.len, sizeof shown - 1);
+    const char *s = b.data ? b.data : "";
+    size_t n = utf8_cut(s, b.len, sizeof shown - 1);
 
     for (size_t i = 0; i < n; i++)
-        shown[i] = (unsigned char)b.data[i] < ' ' || b.data[i] == 0x7F ? '?' : b.data[i];
+        shown[i] = (unsigned char)s[i] < ' ' || s[i] == 0x7F ? '?' : s[i];
     shown[n] = '\0';
     return err_set(err, ST_INVALID, part, "%s \"%s%s\" %s", part, shown, n < b.len ? "..." : "", why);
 }

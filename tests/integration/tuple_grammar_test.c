@@ -9,7 +9,8 @@
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
 #define E_ACUTE "\xC3\xA9"
-#define LS "\xE2\x80\xA8"         /* U+2028 */
+#define LS "\xE2\x80\xA8" /* U+2028 */
+#define A_LS_B "a\xE2\x80\xA8z"
 #define WIDE_SPACE "\xE3\x80\x80" /* U+3000 */
 #define X10 "xxxxxxxxxx"
 #define X50 X10 X10 X10 X10 X10
@@ -33,7 +34,7 @@ static const char *const ids[] = {"1",
                                   "@",
                                   E_ACUTE,
                                   WIDE_SPACE,
-                                  "a" LS "b",
+                                  A_LS_B,
                                   "\"\\",
                                   "%2F",
                                   "{}[],;",

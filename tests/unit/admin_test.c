@@ -80,6 +80,8 @@ static bool try_ask(const char *url, const char *path, const char *method, struc
     rc = curl_easy_perform(c);
     curl_easy_getinfo(c, CURLINFO_RESPONSE_CODE, &out->code);
     curl_easy_cleanup(c);
+    if (rc != CURLE_OK)
+        print_error("%s: %s\n", full, curl_easy_strerror(rc));
     return rc == CURLE_OK;
 }
 
@@ -364,7 +366,7 @@ static void *dribble(void *arg)
 static void test_slow_visitors_do_not_keep_the_port(void **state)
 {
     struct admin *a = start();
-    struct dribble d = {.end = false};
+    static struct dribble d;
     pthread_t thread;
     char rest[1000];
     size_t ended = 0;

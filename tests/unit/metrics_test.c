@@ -40,9 +40,9 @@ static void assert_has(const char *line)
     const char *found = strstr(text, line);
 
     if (!found)
-        print_error("missing: %s in\n%s\n", line, text);
-    assert_non_null(found);
-    assert_true(found == text || found[-1] == '\n');
+        fail_msg("missing: %s in\n%s", line, text);
+    else
+        assert_true(found == text || found[-1] == '\n');
     buf_release(&page);
 }
 
