@@ -4,7 +4,6 @@
 
 #include "common/base/log.h"
 #include "common/base/stop.h"
-#include "common/pg/dsn.h"
 #include "common/pg/internal.h"
 
 #define REOPEN_BASE_MS 100
@@ -37,10 +36,10 @@ static void on_notice(void *arg, const PGresult *res)
 }
 
 /* PQconnectStart, for which name resolution is the one thing that libpq does without a bound. */
-static PGconn *connect_start(const struct pg *pg)
+static PGconn *connect_start(const struct pg *pg, const struct pg_host *host)
 {
-    const char *keys[NPRESETS + 6];
-    const char *values[NPRESETS + 6];
+    const char *keys[NPRESETS + 10];
+    const char *values[NPRESETS + 10];
     size_t n = 0;
     for (; n < NPRESETS; n++) {
         keys[n] = preset_keys[n];
@@ -52,9 +51,16 @@ static PGconn *connect_start(const struct pg *pg)
     values[n++] = pg->dsn;
     keys[n] = "client_encoding";
     values[n++] = "UTF8";
-    if (pg->replication) {
-        keys[n] = "replication";
-        values[n++] = "database";
+    const char *const own[][2] = {{"host", host->host},
+                                  {"hostaddr", host->hostaddr},
+                                  {"port", host->port},
+                                  {"target_session_attrs", host->session_attrs},
+                                  {"replication", pg->replication ? "database" : NULL}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (!own[i][1])
+            continue;
+        keys[n] = own[i][0];
+        values[n++] = own[i][1];
     }
     keys[n] = values[n] = NULL;
     return PQconnectStartParams(keys, values, 1);
@@ -82,21 +88,57 @@ static enum status connect_poll(const struct pg *pg, PGconn *conn, mono_us deadl
     return pg_error_connect(conn, err);
 }
 
-/* One attempt. On failure pg->conn is NULL. */
-static enum status connect_once(struct pg *pg, mono_us deadline, struct err *err)
+static enum status connect_host(const struct pg *pg, const struct pg_host *host, mono_us deadline, PGconn **out,
+                                struct err *err)
 {
-    pg_drop(pg);
-    if (pg->watch_stop && stop_requested())
-        return err_set(err, ST_STOPPED, "", "stopped before connecting to Postgres");
-    PGconn *conn = connect_start(pg);
+    PGconn *conn = connect_start(pg, host);
     enum status st =
         conn && PQstatus(conn) != CONNECTION_BAD ? connect_poll(pg, conn, deadline, err) : pg_error_connect(conn, err);
     if (st == ST_OK && PQsetnonblocking(conn, 1) != 0)
         st = err_set(err, ST_RETRY, "", "cannot make the connection non-blocking: %s", PQerrorMessage(conn));
     if (st != ST_OK) {
         PQfinish(conn);
-        return st;
+        conn = NULL;
     }
+    *out = conn;
+    return st;
+}
+
+/* The hosts in turn, each with its share of the time, so that a dead one leaves some for the others. */
+static enum status connect_hosts(const struct pg *pg, mono_us deadline, PGconn **out, struct err *err)
+{
+    struct err failed[2];
+    enum status st = ST_RETRY;
+    for (int i = 0; i < pg->hosts.n; i++) {
+        int left = deadline_poll_ms(deadline);
+        mono_us until = left < 0 ? DEADLINE_NONE : deadline_in_ms(left / (pg->hosts.n - i));
+        if (pg->hosts.connect_ms > 0)
+            until = deadline_min(until, deadline_in_ms(pg->hosts.connect_ms));
+        st = connect_host(pg, &pg->hosts.items[i], until, out, &failed[i > 0]);
+        if (st == ST_OK || st == ST_STOPPED)
+            return st;
+        if (i > 0) { /* all reasons in one line; a host that may come back makes it worth trying again */
+            char text[512];
+            (void)snprintf(text, sizeof text, "%.500s", failed[0].text);
+            st = failed[0].status == ST_RETRY ? ST_RETRY : failed[1].status;
+            err_set(&failed[0], st, failed[1].code, "%s; %s", text, failed[1].text);
+        }
+    }
+    if (err)
+        *err = failed[0];
+    return st;
+}
+
+/* One round of attempts. On failure pg->conn is NULL. */
+static enum status connect_once(struct pg *pg, mono_us deadline, struct err *err)
+{
+    PGconn *conn = NULL;
+    pg_drop(pg);
+    if (pg->watch_stop && stop_requested())
+        return err_set(err, ST_STOPPED, "", "stopped before connecting to Postgres");
+    enum status st = connect_hosts(pg, deadline, &conn, err);
+    if (st != ST_OK)
+        return st;
     PQsetErrorVerbosity(conn, PQERRORS_DEFAULT);
     PQsetNoticeReceiver(conn, on_notice, pg);
     pg->conn = conn;
@@ -125,9 +167,8 @@ enum status pg_open(struct pg **out, const struct pg_config *cfg, mono_us deadli
     enum status st = ST_OK;
     if (!pg->dsn || !pg->application_name)
         st = err_set(err, ST_NOMEM, "", "no memory for a Postgres connection");
-    /* A bare word would be taken for a database name, an empty DSN means the PG* environment. */
-    if (st == ST_OK && pg_dsn_is_conninfo(pg->dsn))
-        st = pg_dsn_check(pg->dsn, err);
+    if (st == ST_OK)
+        st = pg_hosts_parse(pg->dsn, &pg->hosts, err);
     if (st == ST_OK)
         st = connect_once(pg, deadline, err);
     if (st != ST_OK) {
@@ -157,6 +198,7 @@ void pg_close(struct pg *pg)
     if (!pg)
         return;
     pg_drop(pg);
+    pg_hosts_release(&pg->hosts);
     free(pg->prepared);
     free(pg->dsn);
     free(pg->application_name);

@@ -6,6 +6,7 @@
 
 #include <libpq-fe.h>
 
+#include "common/pg/hosts.h"
 #include "common/pg/pg.h"
 
 /* A statement that this connection has prepared. */
@@ -24,6 +25,7 @@ enum pg_stake {
 struct pg {
     PGconn *conn; /* NULL = lost or never made */
     char *dsn;
+    struct pg_hosts hosts;
     char *application_name;
     bool replication;
     bool watch_stop;

@@ -7,6 +7,7 @@
 #include "common/base/stop.h"
 #include "common/pg/pg.h"
 #include "tests/harness/harness.h"
+#include "tests/harness/proxy.h"
 
 static struct harness *h; /* the running test's */
 
@@ -371,6 +372,33 @@ static void test_refused_connections_are_classed(void **state)
     pg_close(pg);
 }
 
+/* A host that takes the connection and never says a word must not use up the time of the next one. */
+static void test_dead_host_leaves_time_for_the_next(void **state)
+{
+    h = *state;
+    struct err err;
+    struct pg *pg = NULL;
+    struct proxy *dead = proxy_start(strchr(h->dsn, '@') + 1);
+    struct pg *probe = open_pg();
+    char port[32], text[512];
+    assert_non_null(dead);
+    proxy_freeze(dead, PROXY_BOTH);
+    (void)snprintf(port, sizeof port, "%s", ok_value(probe, "SHOW port"));
+    (void)snprintf(text, sizeof text, "%s",
+                   harness_dsn(h, NULL, harness_strf(h, "%s,127.0.0.1:%s", proxy_address(dead), port), NULL));
+    assert_int_equal(pg_open(&pg, &(struct pg_config){.dsn = text}, deadline_in_ms(harness_ms(3000)), &err), ST_OK);
+    assert_string_equal(ok_value(pg, "SHOW port"), port);
+    pg_close(pg);
+    /* Both reasons are told. */
+    (void)snprintf(text, sizeof text, "%s",
+                   harness_dsn(h, NULL, harness_strf(h, "127.0.0.1:1,%s", proxy_address(dead)), NULL));
+    assert_int_equal(pg_open(&pg, &(struct pg_config){.dsn = text}, deadline_in_ms(300), &err), ST_RETRY);
+    assert_non_null(strstr(err.text, "Connection refused"));
+    assert_non_null(strstr(err.text, "no answer in time"));
+    pg_close(probe);
+    proxy_stop(dead);
+}
+
 /* ---- COPY ---- */
 
 #define MILLION 1000000
@@ -690,6 +718,7 @@ int main(void)
         HARNESS_TEST(test_prepared_statements_come_back, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_prepared_by_another_session_of_the_pool, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_refused_connections_are_classed, HARNESS_EMPTY_DB),
+        HARNESS_TEST(test_dead_host_leaves_time_for_the_next, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_copy_of_a_million_rows_in_flat_memory, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_copy_that_goes_wrong, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_notify_wakes, HARNESS_EMPTY_DB),

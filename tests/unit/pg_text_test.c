@@ -147,6 +147,34 @@ static void test_bad_dsn_shows_no_password(void **state)
     assert_int_equal(pg_dsn_check("host=x", &err), ST_OK);
 }
 
+static void test_hosts_of_a_dsn(void **state)
+{
+    (void)state;
+    struct pg_hosts h;
+    struct err err;
+    assert_int_equal(pg_hosts_parse("inventory", &h, &err), ST_OK);
+    assert_int_equal(h.n, 1);
+    assert_null(h.items[0].host);
+    pg_hosts_release(&h);
+    assert_int_equal(pg_hosts_parse("postgresql://u@a:1,b:2/x?connect_timeout=3", &h, &err), ST_OK);
+    assert_int_equal(h.n, 2);
+    assert_string_equal(h.items[1].host, "b");
+    assert_string_equal(h.items[1].port, "2");
+    assert_null(h.items[1].session_attrs);
+    assert_int_equal(h.connect_ms, 3000);
+    pg_hosts_release(&h);
+    assert_int_equal(pg_hosts_parse("host=a,b,/run/pg port=7 target_session_attrs=prefer-standby", &h, &err), ST_OK);
+    assert_int_equal(h.n, 6);
+    assert_string_equal(h.items[2].host, "/run/pg");
+    assert_string_equal(h.items[4].port, "7");
+    assert_string_equal(h.items[2].session_attrs, "standby");
+    assert_string_equal(h.items[3].session_attrs, "any");
+    pg_hosts_release(&h);
+    assert_int_equal(pg_hosts_parse("host=a,b,c port=1,2", &h, &err), ST_CONFIG);
+    assert_int_equal(pg_hosts_parse("host=a,b hostaddr=10.0.0.1", &h, &err), ST_CONFIG);
+    assert_int_equal(pg_hosts_parse("host=a,b prot=1,2", &h, &err), ST_CONFIG);
+}
+
 static void test_sqlstate_classes(void **state)
 {
     (void)state;
@@ -175,6 +203,7 @@ int main(void)
         cmocka_unit_test(test_copy_escape_is_read_back),
         cmocka_unit_test(test_redact_uri_and_keywords),
         cmocka_unit_test(test_bad_dsn_shows_no_password),
+        cmocka_unit_test(test_hosts_of_a_dsn),
         cmocka_unit_test(test_sqlstate_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
