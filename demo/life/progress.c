@@ -17,7 +17,8 @@ void progress_line(struct progress *p, bool last, const char *fmt, ...)
 {
     char line[80];
     va_list ap;
-    if (!p->tty && !last && p->calls++ % p->every != 0)
+    int every = p->calls < 10 * p->every ? p->every : 5 * p->every; /* less often as time goes on */
+    if (!p->tty && !last && p->calls++ % every != 0)
         return;
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
