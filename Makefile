@@ -174,7 +174,7 @@ $(BUILD)/tests/unit/watermark_test: $(BUILD)/obj/tuple-writer/watermark.o
 RELAY_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out outbox-relay/main.c,$(wildcard outbox-relay/*.c)))
 $(BUILD)/tests/unit/pgoutput_test: $(BUILD)/obj/outbox-relay/pgoutput.o
 $(BUILD)/tests/unit/window_test: $(BUILD)/obj/outbox-relay/window.o
-$(BUILD)/tests/unit/relay_message_test: $(RELAY_OBJ)
+$(BUILD)/tests/unit/relay_message_test $(BUILD)/tests/unit/relay_sender_test: $(RELAY_OBJ)
 $(BUILD)/fuzz/pgoutput_fuzz: $(addprefix $(BUILD)/obj/outbox-relay/,pgoutput.o message.o)
 $(BUILD)/tests/unit/demo_test: $(addprefix $(BUILD)/obj/demo/,compare/set.o life/ops.o life/progress.o)
 

@@ -171,12 +171,22 @@ static void on_rebalance(rd_kafka_t *rk, rd_kafka_resp_err_t code, rd_kafka_topi
         rd_kafka_assign(rk, NULL);
 }
 
+/* Brokers that cannot be reached are in the log already; what a caller must act upon comes from the poll. */
+static void on_error(rd_kafka_t *rk, int code, const char *reason, void *opaque)
+{
+    (void)rk;
+    (void)code;
+    (void)reason;
+    (void)opaque;
+}
+
 static enum status consumer_start(struct kafka_consumer *c, rd_kafka_conf_t *conf, struct err *err)
 {
     char reason[512];
     rd_kafka_conf_set_opaque(conf, c);
     rd_kafka_conf_set_rebalance_cb(conf, on_rebalance);
     rd_kafka_conf_set_offset_commit_cb(conf, on_commit);
+    rd_kafka_conf_set_error_cb(conf, on_error);
     c->rk = rd_kafka_new(RD_KAFKA_CONSUMER, conf, reason, sizeof reason);
     if (!c->rk) {
         rd_kafka_conf_destroy(conf);

@@ -118,6 +118,11 @@ static void ignore(void *arg, int32_t partition)
 struct topic_reader *topic_read(struct harness *h, const char *topic)
 {
     static unsigned serial;
+    return topic_read_as(h, topic, harness_strf(h, "%s.reader.%u", h->id, ++serial));
+}
+
+struct topic_reader *topic_read_as(struct harness *h, const char *topic, const char *group)
+{
     struct topic_reader *r = calloc(1, sizeof *r);
     struct cfg_map_item items[] = {
         {.key = strdup("bootstrap.servers"), .value = strdup(h->brokers)},
@@ -129,8 +134,9 @@ struct topic_reader *topic_read(struct harness *h, const char *topic)
     if (!r)
         fail_msg("no memory");
     r->h = h;
-    if (kafka_consumer_new(&r->consumer, &map, harness_strf(h, "%s.reader.%u", h->id, ++serial), topic, &cb, &err) !=
-        ST_OK)
+    r->topic = harness_strf(h, "%s", topic);
+    r->group = harness_strf(h, "%s", group);
+    if (kafka_consumer_new(&r->consumer, &map, group, topic, &cb, &err) != ST_OK)
         fail_msg("consumer: %s", err.text);
     for (size_t i = 0; i < map.len; i++) {
         free(items[i].key);
@@ -199,6 +205,36 @@ void topic_reader_poll(struct topic_reader *r, size_t n, int ms)
             kafka_message_free(&m);
         }
     }
+}
+
+static bool committed(void *arg)
+{
+    struct topic_reader *r = arg;
+    struct cfg_map_item item = {.key = strdup("bootstrap.servers"), .value = strdup(r->h->brokers)};
+    struct cfg_map map = {.items = &item, .len = 1};
+    struct kafka_lag lags[64];
+    int64_t next[64] = {0};
+    int n = 0;
+    bool done = kafka_topic_partitions(&map, r->topic, &n, deadline_in_ms(5000), NULL) == ST_OK && n <= 64 &&
+                kafka_group_lag(&map, r->group, r->topic, lags, n, deadline_in_ms(5000), NULL) == ST_OK;
+    for (size_t i = 0; i < r->len; i++)
+        if (r->changes[i].offset + 1 > next[r->changes[i].partition])
+            next[r->changes[i].partition] = r->changes[i].offset + 1;
+    for (int i = 0; done && i < n; i++)
+        if (lags[i].committed < next[i] && next[i] > 0) {
+            done = false;
+            if (kafka_consumer_commit(r->consumer, i, next[i], NULL) != ST_OK)
+                break;
+        }
+    topic_reader_poll(r, r->len + 1, 20);
+    free(item.key);
+    free(item.value);
+    return done;
+}
+
+void topic_reader_commit(struct topic_reader *r)
+{
+    assert_eventually(committed, r, CALL_MS);
 }
 
 int topic_count(const struct topic_reader *r, int64_t id)

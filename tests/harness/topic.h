@@ -28,12 +28,17 @@ struct change {
 /* Reads as a consumer group of its own, from the start. The topic may appear later. */
 struct topic_reader {
     struct harness *h;
+    const char *topic, *group;
     struct kafka_consumer *consumer;
     struct change *changes; /* in the order of reading; within a partition that of the topic */
     size_t len, cap;
 };
 
 struct topic_reader *topic_read(struct harness *h, const char *topic);
+/* The same in a group with a name. */
+struct topic_reader *topic_read_as(struct harness *h, const char *topic, const char *group);
+/* Commit all that was read, and wait until the group has it. */
+void topic_reader_commit(struct topic_reader *r);
 void topic_reader_free(struct topic_reader *r); /* accepts NULL */
 /* Read what there is, for up to `ms` or until `n` changes were read in all. */
 void topic_reader_poll(struct topic_reader *r, size_t n, int ms);
