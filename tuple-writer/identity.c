@@ -199,6 +199,7 @@ static void *verifier_run(void *arg)
 {
     struct verifier *v = arg;
     bool shut;
+    pthread_setname_np(pthread_self(), "verifier");
     while (gate_await_verification(v->w->gate, v->w->cfg->verify_interval_ms, &shut)) {
         verify(v, shut);
     }

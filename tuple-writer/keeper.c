@@ -293,6 +293,7 @@ static void *keeper_run(void *arg)
 {
     struct keeper *k = arg;
     struct pollfd fd = {.fd = k->fd, .events = POLLIN};
+    pthread_setname_np(pthread_self(), "keeper");
     while (!atomic_load(&k->stopping)) {
         keeper_step(k);
         poll(&fd, 1, STEP_MS);

@@ -342,6 +342,9 @@ void *lane_run(void *arg)
 {
     struct lane *l = arg;
     struct pin pin;
+    char name[16];
+    snprintf(name, sizeof name, "lane-%u", l->index);
+    pthread_setname_np(pthread_self(), name);
     while (lane_wait(l) && gate_enter(l->all->w->gate, &pin))
         lane_step(l, &pin);
     pthread_mutex_lock(&l->all->mu);

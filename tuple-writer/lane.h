@@ -31,9 +31,10 @@ void lanes_offer(struct lanes *l, const struct hint *hints, size_t n);
 /* Keys held that count against the window of revocations, or of others. */
 size_t lanes_held(struct lanes *l, bool revokes);
 
-/* An eventfd that becomes readable when refs are done, and when keys are done after lanes_want_room(). */
+/* An eventfd that becomes readable when refs are done, and once after lanes_want_room() when both kinds of keys held
+ * are at most `level`. */
 int lanes_fd(struct lanes *l);
-void lanes_want_room(struct lanes *l);
+void lanes_want_room(struct lanes *l, size_t level);
 void lanes_fd_clear(struct lanes *l);
 /* Refs done since the last call; the caller frees them. */
 struct offset_ref *lanes_done(struct lanes *l);

@@ -49,6 +49,7 @@ struct lanes {
 
     int fd;
     _Atomic bool want_room;
+    _Atomic size_t room_level;
     pthread_mutex_t mu; /* below */
     pthread_cond_t ended;
     struct offset_ref *done;

@@ -20,12 +20,18 @@ static void lanes_signal(struct lanes *l)
     (void)n; /* full means readable: all that is wanted */
 }
 
+static bool has_room(struct lanes *l)
+{
+    size_t level = atomic_load(&l->room_level);
+    return atomic_load(&l->held[0]) <= level && atomic_load(&l->held[1]) <= level;
+}
+
 /* An entry has ended; its lane's mutex is held. */
 static void on_release(void *arg, struct offset_ref *refs, bool revoke)
 {
     struct lanes *l = arg;
     atomic_fetch_sub(&l->held[revoke], 1);
-    bool wake = atomic_load(&l->want_room) && atomic_exchange(&l->want_room, false);
+    bool wake = atomic_load(&l->want_room) && has_room(l) && atomic_exchange(&l->want_room, false);
     if (refs) {
         struct offset_ref *last = refs;
         while (last->next)
@@ -208,9 +214,12 @@ int lanes_fd(struct lanes *l)
     return l->fd;
 }
 
-void lanes_want_room(struct lanes *l)
+void lanes_want_room(struct lanes *l, size_t level)
 {
+    atomic_store(&l->room_level, level);
     atomic_store(&l->want_room, true);
+    if (has_room(l))
+        lanes_signal(l);
 }
 
 void lanes_fd_clear(struct lanes *l)

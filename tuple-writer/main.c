@@ -38,6 +38,7 @@ static void *ticker_run(void *arg)
     struct writer *w = arg;
     struct events_stats last = {0};
     mono_us next = clock_mono_us();
+    pthread_setname_np(pthread_self(), "ticker");
     do {
         events_heartbeat(w->events);
         update_event_metrics(w, &last);

@@ -10,7 +10,7 @@
 
 #define NAP_MIN_MS 1
 #define NAP_MAX_MS 5
-#define ROOM_MS 5      /* while a window is full: how long revocations may go unseen */
+#define ROOM_MS 20     /* while a window is full: how long revocations may go unseen */
 #define SLEEP_MS 1000  /* longest sleep, against a lost notification */
 #define STANDBY_MS 200 /* the keeper tries to become the active reader each second */
 /* Rows older than this with no lane at work mean that a hint was lost: everything is read again. */
@@ -61,7 +61,9 @@ static enum status ensure_session(struct outbox *o, struct err *err)
 
 static bool has_room(const struct outbox *o, bool revokes)
 {
-    return lanes_held(o->w->lanes, revokes) < (size_t)o->w->cfg->window;
+    size_t window = (size_t)o->w->cfg->window;
+    size_t page = window > 2 * SCAN_PAGE ? SCAN_PAGE : window / 2;
+    return lanes_held(o->w->lanes, revokes) <= window - page;
 }
 
 /* A page of each scanner that has room. *idle: all rounds are over and brought nothing. */
@@ -128,7 +130,8 @@ static enum status sleep_until_woken(struct outbox *o, struct err *err)
 static void wait_for_room(struct outbox *o)
 {
     struct pollfd fds[] = {{.fd = lanes_fd(o->w->lanes), .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
-    lanes_want_room(o->w->lanes);
+    size_t window = (size_t)o->w->cfg->window;
+    lanes_want_room(o->w->lanes, window > 2 * SCAN_PAGE ? window - SCAN_PAGE : window / 2);
     poll(fds, 2, ROOM_MS);
     lanes_fd_clear(o->w->lanes);
 }
