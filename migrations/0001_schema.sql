@@ -210,7 +210,7 @@ CREATE TABLE relata.request (
     actor        text COLLATE "C",
     xid          xid8 NOT NULL,
     before       bigint NOT NULL,
-    horizon      xid8,        -- seen by maintain(); repeated when no transaction older than it runs
+    horizon      xid8,        -- taken when maintain() first sees it; repeated when no older transaction runs
     tuples       bigint NOT NULL DEFAULT 0,
     requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     repeated_at  timestamptz,

@@ -36,7 +36,8 @@ BEGIN
                  AND r.done_at IS NULL AND (r.horizon IS NULL OR r.horizon <= pg_snapshot_xmin(pg_current_snapshot()))
              ORDER BY r.id LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
         IF q.horizon IS NULL THEN
-            UPDATE relata.request r SET horizon = pg_snapshot_xmax(pg_current_snapshot()) WHERE r.id = q.id;
+            -- Not the snapshot's xmax, which is only one more than the last xid that has ended.
+            UPDATE relata.request r SET horizon = pg_current_xact_id() WHERE r.id = q.id;
         ELSE
             n := relata.purge(q.target, q.store, q.actor, q.before);
             UPDATE relata.request r
