@@ -118,9 +118,13 @@ static enum status turn(struct handover *h, struct err *err)
 enum status handover_run(struct relay *r, bool drop, const char *why, struct err *err)
 {
     struct handover h = {.relay = r, .said_at = clock_mono_us()};
-    log_warn("replication slot is made anew; all pending changes are sent meanwhile, nothing is lost", "slot", r->slot,
-             "why", why, NULL);
-    metric_add(&m_handovers, 1);
+    if (drop || strcmp(why, SLOT_FIRST_START) != 0) {
+        metric_add(&m_handovers, 1);
+        log_warn("replication slot is made anew; all pending changes are sent meanwhile, nothing is lost", "slot",
+                 r->slot, "why", why, NULL);
+    } else {
+        log_info("replication slot is made; pending changes are sent meanwhile", "slot", r->slot, NULL);
+    }
     metric_set(&m_handover_running, 1);
     relay_ready(r, "slot", true, "");
     enum status st = db_state_handover(&r->db, r->cfg->name, r->slot, "started", NULL, err);

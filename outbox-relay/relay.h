@@ -54,6 +54,7 @@ void relay_drain(struct relay *r);
 /* The two modes: run until the stop flag (ST_STOPPED, drained) or an error. */
 enum status wal_run(struct relay *r, struct err *err) MUST_CHECK;
 enum status poll_run(struct relay *r, struct err *err) MUST_CHECK;
+#define SLOT_FIRST_START "first start"
 /* Make the slot anew, with everything pending sent meanwhile. `why` is for the log. */
 enum status handover_run(struct relay *r, bool drop, const char *why, struct err *err) MUST_CHECK;
 

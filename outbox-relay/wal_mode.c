@@ -222,7 +222,7 @@ static enum status slot_is_busy(struct relay *r, struct slot_info *info, struct 
 static const char *slot_trouble(const struct relay *r, const struct relay_state *state, const struct slot_info *info)
 {
     if (!info->exists)
-        return state->slot[0] ? "the slot is missing" : "first start";
+        return state->slot[0] ? "the slot is missing" : SLOT_FIRST_START;
     if (info->lost)
         return "the server has removed WAL that the slot needs (max_slot_wal_keep_size)";
     if (r->slot_unusable)

@@ -272,6 +272,24 @@ size_t topic_distinct(const struct topic_reader *r)
     return n;
 }
 
+/* For the message of a failure: was it not sent, or not read? */
+static int64_t messages_in_topic(struct topic_reader *r)
+{
+    struct cfg_map_item item = {.key = strdup("bootstrap.servers"), .value = strdup(r->h->brokers)};
+    struct cfg_map map = {.items = &item, .len = 1};
+    struct kafka_lag lags[64];
+    int64_t sum = 0;
+    int n = 0;
+    if (kafka_topic_partitions(&map, r->topic, &n, deadline_in_ms(5000), NULL) != ST_OK || n > 64 ||
+        kafka_group_lag(&map, NULL, r->topic, lags, n, deadline_in_ms(5000), NULL) != ST_OK)
+        sum = -1;
+    for (int i = 0; sum >= 0 && i < n; i++)
+        sum += lags[i].end;
+    free(item.key);
+    free(item.value);
+    return sum;
+}
+
 void assert_topic_has(struct topic_reader *r, const char *sql, int timeout_ms)
 {
     struct pg_result *rows = NULL;
@@ -295,7 +313,8 @@ void assert_topic_has(struct topic_reader *r, const char *sql, int timeout_ms)
         free(ids);
     } while (nmissing > 0 && clock_mono_us() < end);
     if (nmissing > 0)
-        fail_msg("%zu of %d outbox ids were not sent, among them %lld", nmissing, pg_rows(rows), (long long)missing);
+        fail_msg("%zu of %d outbox ids were not read, among them %lld; the topic has %lld messages, %zu were read",
+                 nmissing, pg_rows(rows), (long long)missing, (long long)messages_in_topic(r), r->len);
     pg_result_free(rows);
 }
 

@@ -159,5 +159,6 @@ int main(void)
         HARNESS_TEST(test_a_parked_key_is_not_stuck, PARTS),
         HARNESS_TEST(test_R10_row_without_key, PARTS),
     };
+    cmocka_set_test_filter(getenv("TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,7 +95,7 @@ static void test_slot_dropped_while_running(void **state)
     grants(h, "a", 100);
     proc_continue(p);
     assert_topic_has(r, "SELECT id FROM relata.outbox", SOON);
-    assert_metric_eventually(p, "relata_relay_handovers_total", 2, SOON);
+    assert_metric_eventually(p, "relata_relay_handovers_total", 1, SOON);
     grants(h, "b", 100);
     assert_topic_has(r, "SELECT id FROM relata.outbox", SOON);
     topic_reader_free(r);
@@ -434,5 +434,6 @@ int main(void)
         HARNESS_TEST_OPTIONS(test_wal_level_must_be_logical, OWN, replica),
         HARNESS_TEST(test_least_privileges, PARTS),
     };
+    cmocka_set_test_filter(getenv("TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

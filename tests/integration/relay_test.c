@@ -380,5 +380,6 @@ int main(void)
         HARNESS_TEST(test_poll_gives_every_store_its_turn, PARTS),
         HARNESS_TEST(test_second_signal_ends_at_once, PARTS),
     };
+    cmocka_set_test_filter(getenv("TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
