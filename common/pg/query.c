@@ -128,7 +128,7 @@ enum status pg_run_finish(struct pg *pg, const struct pg_run *run, mono_us deadl
     enum status st = read_results(pg, run, deadline, &o, err);
     if (st == ST_DEADLINE) {
         pg_cancel_async(pg);
-        st = read_results(pg, run, deadline_in_ms(DRAIN_MS), &o, err);
+        (void)read_results(pg, run, deadline_in_ms(DRAIN_MS), &o, err);
     }
     if (!o.done) {
         PQclear(o.last);
