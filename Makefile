@@ -59,7 +59,8 @@ build: $(PROGRAMS:%=$(BIN)/%) $(DEMO_BIN)
 # What a target needs besides: see scripts/install-deps --help.
 DEPS := base
 demo up: DEPS := base openfga $(if $(filter kafka,$(BROKER)),kafka)
-test soak bench: DEPS := all
+test soak: DEPS := all
+bench: DEPS := base openfga kafka bench
 lint fuzz: DEPS := base test lint
 deps:
 	$(Q)scripts/install-deps $(DEPS)
