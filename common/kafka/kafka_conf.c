@@ -155,6 +155,7 @@ static void on_log(const rd_kafka_t *rk, int level, const char *facility, const 
 enum status kafka_conf(rd_kafka_conf_t **out, enum kafka_role role, const struct cfg_map *properties, struct err *err)
 {
     *out = NULL;
+    kafka_threads();
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_conf_set_log_cb(conf, on_log);
     enum status st = set_all(conf, defaults_all, err);

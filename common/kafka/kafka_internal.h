@@ -17,4 +17,7 @@ enum status kafka_status(rd_kafka_resp_err_t code);
 /* err_set with the class and librdkafka's name of `code`; "what: reason". */
 enum status kafka_fail(struct err *err, rd_kafka_resp_err_t code, const char *what, const char *reason);
 
+/* Does nothing; makes the linker take c11_threads.c, whose functions librdkafka then finds in sanitizer builds. */
+void kafka_threads(void);
+
 #endif
