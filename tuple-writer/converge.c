@@ -107,6 +107,13 @@ static enum status begin(struct worker *k, struct batch *b, struct err *err)
 }
 
 /* ---- 2: Write ---- */
+/* A process that was paused since its intent reads the ledger again instead of sending what it read: after the late
+ * window, another writer may take the intent for settled. */
+static bool stale(const struct worker *k, const struct batch *b, const struct verdict *v)
+{
+    return clock_mono_us() - v->began > k->w->cfg->store.late_window_ms * 500 && b->tries < STALE_TRIES;
+}
+
 /* A key with another condition: deleted here, written by the next call. */
 static enum status send_replaced(struct worker *k, struct batch *b, const struct pin *pin, struct err *err)
 {
@@ -123,8 +130,9 @@ static enum status send_replaced(struct worker *k, struct batch *b, const struct
     return st;
 }
 
-static enum status send(struct worker *k, struct batch *b, const struct pin *pin, struct err *err)
+static enum status send(struct worker *k, struct batch *b, const struct pin *pin, struct verdict *v)
 {
+    struct err *err = &v->err;
     struct store_tuple writes[STORE_WRITE_MAX];
     struct tuple_key deletes[STORE_WRITE_MAX];
     size_t nwrites = 0, ndeletes = 0;
@@ -139,6 +147,8 @@ static enum status send(struct worker *k, struct batch *b, const struct pin *pin
             deletes[ndeletes++] = *it->key;
     }
     enum status st = send_replaced(k, b, pin, err);
+    if (st == ST_OK && stale(k, b, v))
+        st = err_set(err, ST_STOPPED, NULL, "the ledger was read too long ago: not sent");
     if (st != ST_OK)
         return st;
     mono_us start = clock_mono_us();
@@ -290,13 +300,6 @@ static void acknowledge(struct worker *k, struct batch *b, struct verdict *v)
         postgres_failed(k, b, v, "a batch was applied, but could not be acknowledged yet", &err);
 }
 
-/* A process that was paused since its intent reads the ledger again instead of sending what it read: after the late
- * window, another writer may take the intent for settled. */
-static bool stale(const struct worker *k, const struct batch *b, const struct verdict *v)
-{
-    return clock_mono_us() - v->began > k->w->cfg->store.late_window_ms * 500 && b->tries < STALE_TRIES;
-}
-
 void converge(struct worker *k, struct batch *b, const struct pin *pin, struct verdict *v)
 {
     struct err err;
@@ -319,11 +322,7 @@ void converge(struct worker *k, struct batch *b, const struct pin *pin, struct v
     }
     size_t undone = b->late ? observe_judge(b) : 0;
     if (count_items(b, ITEM_TODO) > 0) {
-        if (stale(k, b, v)) {
-            again(v, 0);
-            return;
-        }
-        v->store = send(k, b, pin, &v->err);
+        v->store = send(k, b, pin, v);
         if (v->store != ST_OK) {
             write_failed(k, b, v);
             return;

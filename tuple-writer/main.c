@@ -94,13 +94,11 @@ static bool drain(struct writer *w, struct threads *t)
     lanes_stop(w->lanes);
     gate_stop(w->gate);
     bool drained = lanes_join(w->lanes, deadline);
-    if (!drained)
-        return false;
     keeper_stop(t->keeper);
     verifier_stop(t->verifier);
     if (t->ticking)
         pthread_join(t->ticker, NULL);
-    return true;
+    return drained;
 }
 
 static void close_parts(struct writer *w)

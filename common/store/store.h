@@ -5,9 +5,9 @@
  * `struct store` is the configured peer (URL, credentials, TLS, token cache): thread-safe, shared. `struct store_conn`
  * is one keep-alive connection, used by one thread at a time; calls block until the answer, the caller's deadline or
  * [store] request_timeout, whichever comes first; the stop flag ends them only if the connection heeds it
- * (store_conn_heed_stop). A call is sent once: retries belong to the caller. Two exceptions, both harmless because
- * every Write ignores duplicates: after a 401 an OIDC token is fetched anew once, and curl itself sends again when a
- * kept-alive connection turns out to be dead before any answer byte.
+ * (store_conn_heed_stop). A call is sent once: retries belong to the caller. Two exceptions: after a 401 an OIDC token
+ * is fetched anew once, and curl itself sends all but Writes again when a kept-alive connection turns out to be dead
+ * before any answer byte (a Write is ST_UNKNOWN then: its first copy may take effect later than a second).
  *
  * Statuses (by HTTP status and the code in the body, never by text; docs/openfga-notes.md has the table):
  *   ST_OK

@@ -6,7 +6,7 @@
 
 /* ---- one call ---- */
 
-enum method { GET, POST };
+enum method { GET, POST, POST_ONCE };
 
 /* Send once, with a token, and wait. An expired OIDC token is fetched anew once: a 401 was not handled. */
 static enum status exchange(struct store_conn *c, const struct store_request *rq, mono_us deadline, struct err *err)
@@ -47,7 +47,8 @@ static enum status call(struct store_conn *c, enum method method, mono_us deadli
         return err_set(err, ST_FATAL, NULL, "the path of the request is too long");
     if (clock_mono_us() >= deadline)
         return err_set(err, ST_DEADLINE, NULL, "the deadline passed before the request was sent");
-    if (method == POST)
+    rq.once = method == POST_ONCE;
+    if (method != GET)
         rq.body = (struct bytes){buf_str(&c->request), c->request.len};
     st = exchange(c, &rq, until, err);
     if (st == ST_DEADLINE && clock_mono_us() < deadline) {
@@ -59,7 +60,7 @@ static enum status call(struct store_conn *c, enum method method, mono_us deadli
     if (st != ST_OK)
         return st;
     if (c->exchange.http_status < 200 || c->exchange.http_status > 299)
-        return store_error_from_answer(c->exchange.http_status, answer(c), method == POST ? c->request.len : 0,
+        return store_error_from_answer(c->exchange.http_status, answer(c), method != GET ? c->request.len : 0,
                                        c->exchange.retry_after_ms, err);
     return ST_OK;
 }
@@ -155,7 +156,7 @@ enum status store_write(struct store_conn *c, const char *model_id, const struct
         st = store_json_write(&c->request, model_id, writes, nwrites, deletes, ndeletes, err);
     set_path(c, "/write");
     if (st == ST_OK)
-        st = call(c, POST, deadline, err);
+        st = call(c, POST_ONCE, deadline, err);
     if (st == ST_OK)
         st = store_json_object(answer(c), err);
     return told(c, "Write", st, err);

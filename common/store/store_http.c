@@ -6,8 +6,7 @@
 #include "common/base/stop.h"
 
 /* Shorter than the idle time-out of common load balancers (60 s): a connection that the far side is about to drop is
- * not used again. curl would silently send a request anew on a fresh connection, which is harmless here (every Write
- * ignores duplicates) but costs a round trip. */
+ * not used again. curl would send a request anew on a fresh connection (Writes excepted: store_request.once). */
 #define IDLE_MAX_S 50L
 #define RETRY_AFTER_MAX_S 60
 /* A larger answer's memory is not kept for the next one. */
@@ -148,12 +147,18 @@ static size_t on_body(char *data, size_t size, size_t n, void *arg)
     return buf_ok(&x->answer) ? size * n : CURL_WRITEFUNC_ERROR;
 }
 
-/* Called when a connection stands, right before the request goes out; also for curl's own second try. */
+/*
+ * Called when a connection stands, right before the request goes out; also before curl's own second try, when a
+ * kept-alive connection ended without an answer. A Write has none: its first copy may be at work and take effect later
+ * than the second, so its outcome is unknown, whatever the second would be answered.
+ */
 static int on_connected(void *arg, char *ip, char *local_ip, int port, int local_port)
 {
     struct store_exchange *x = arg;
 
     (void)ip, (void)local_ip, (void)port, (void)local_port;
+    if (x->left && x->once)
+        return CURL_PREREQFUNC_ABORT;
     x->left = true;
     return CURL_PREREQFUNC_OK;
 }
@@ -305,6 +310,7 @@ enum status store_wire_start(struct store_wire *w, struct store_exchange *x, con
     }
     buf_clear(&x->answer);
     x->done = x->left = false;
+    x->once = rq->once;
     x->http_status = 0;
     x->retry_after_ms = 0;
     x->reason[0] = '\0';

@@ -51,6 +51,7 @@ struct store_exchange {
     struct curl_slist *headers;
     bool running, done;
     bool left; /* a connection stood and the request may have gone out */
+    bool once;
     CURLcode rc;
     char reason[CURL_ERROR_SIZE];
 };
@@ -65,6 +66,7 @@ struct store_request {
     const char *type;   /* content type of the body */
     const char *bearer; /* NULL or "" = no Authorization header */
     struct bytes body;  /* data NULL = GET, else POST; must stay until the exchange has ended */
+    bool once;          /* never sent a second time by curl: ends as ST_UNKNOWN instead */
 };
 
 /* Put the exchange in flight; does not wait. */

@@ -437,8 +437,26 @@ static enum raw_next die_on_second(struct raw_peer *p, const struct raw_request 
     return RAW_KEEP;
 }
 
-/* curl sends a request again by itself when a kept-alive connection ends without an answer byte. */
-static void test_curl_sends_again_on_a_fresh_connection(void **state)
+/* curl sends a request again by itself when a kept-alive connection ends without an answer byte: reads only. */
+static void test_curl_sends_a_read_again_on_a_fresh_connection(void **state)
+{
+    const struct tuple_key key = {"doc:1", "viewer", "user:anne"};
+    struct script script = {.answer = die_on_second};
+    struct world w;
+    bool found;
+    (void)state;
+
+    world_open(&w, &script, NULL);
+    assert_int_equal(write_one(&w, DEADLINE_NONE), ST_OK);
+    assert_int_equal(store_read_tuple(w.conn, &key, &found, NULL, DEADLINE_NONE, &w.err),
+                     ST_UNKNOWN); /* "{}" is no page */
+    assert_int_equal(raw_server_requests(w.server), 3);
+    assert_int_equal(raw_server_connections(w.server), 2);
+    world_close(&w);
+}
+
+/* A Write is not: its first copy may take effect after the second, and after what was written later. */
+static void test_W22_a_write_is_never_sent_twice(void **state)
 {
     struct script script = {.answer = die_on_second};
     struct world w;
@@ -446,9 +464,9 @@ static void test_curl_sends_again_on_a_fresh_connection(void **state)
 
     world_open(&w, &script, NULL);
     assert_int_equal(write_one(&w, DEADLINE_NONE), ST_OK);
+    assert_int_equal(write_one(&w, DEADLINE_NONE), ST_UNKNOWN);
+    assert_int_equal(raw_server_requests(w.server), 2);
     assert_int_equal(write_one(&w, DEADLINE_NONE), ST_OK);
-    assert_int_equal(raw_server_requests(w.server), 3);
-    assert_int_equal(raw_server_connections(w.server), 2);
     world_close(&w);
 }
 
@@ -719,7 +737,8 @@ int main(void)
         cmocka_unit_test(test_retry_after_of_an_unknown_outcome_is_told),
         cmocka_unit_test(test_resource_exhausted_by_size),
         cmocka_unit_test(test_connection_is_kept),
-        cmocka_unit_test(test_curl_sends_again_on_a_fresh_connection),
+        cmocka_unit_test(test_curl_sends_a_read_again_on_a_fresh_connection),
+        cmocka_unit_test(test_W22_a_write_is_never_sent_twice),
         cmocka_unit_test(test_W23_failed_reconnect_after_a_sent_request_is_unknown),
         cmocka_unit_test(test_connection_works_again_after_every_failure),
         cmocka_unit_test(test_unix_socket),
