@@ -334,6 +334,7 @@ END $$;
 -- Set forms. They lock in key order, so two of them cannot deadlock with each other; of one key the last one in the
 -- call counts. A change that changes nothing is dropped, but only if nothing of its key is pending or parked: the row is
 -- locked either way, and its version is the one that this statement's snapshot shows, so what pends on it is seen too.
+-- Nor is a write dropped while a deletion waits for its repetition: that takes grants of a version before it.
 
 -- Raises RL001 unless the parts of a call that all its tuples share are well.
 CREATE FUNCTION relata.check_set(objects text[], relations text[], subjects text[], condition_names text[],
@@ -428,7 +429,9 @@ BEGIN
                        AND (SELECT true FROM relata.outbox o WHERE o.key = relata.key_hash(t.object, t.relation, t.subject)
                             AND o.store = t.store LIMIT 1) IS NULL
                        AND (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
-                            AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NULL)
+                            AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NULL
+                       AND (SELECT true FROM relata.request q WHERE q.store = enqueue_writes.store AND q.repeated_at IS NULL
+                            AND q.done_at IS NULL LIMIT 1) IS NULL)
         RETURNING t.object, t.relation, t.subject, t.condition_name, t.condition_context, t.version, t.changed_at)
     INSERT INTO relata.outbox (id, store, op, object, relation, subject, condition_name, condition_context, actor, headers,
                                xid, created_at)
@@ -562,7 +565,8 @@ BEGIN ATOMIC
     WHERE t.store = keys_about.store AND t.subject >= (target || '#') COLLATE "C" AND t.subject < (target || '$') COLLATE "C";
 END;
 
--- Deletes those whose last change is older than `before`, and those that are parked.
+-- Deletes those whose last change is older than `before`, parked ones too. They are locked first: what a transaction that
+-- held one has granted anew meanwhile stays.
 CREATE FUNCTION relata.purge(target text, store text, actor text, before bigint) RETURNS bigint
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -570,12 +574,14 @@ DECLARE
     r text[];
     s text[];
 BEGIN
-    SELECT array_agg(t.object), array_agg(t.relation), array_agg(t.subject) INTO o, r, s
-    FROM relata.keys_about(purge.store, target) k
-    JOIN relata.tuple t ON t.store = purge.store AND t.object = k.object AND t.relation = k.relation AND t.subject = k.subject
-    WHERE t.version < before
-      AND (t.present OR EXISTS (SELECT FROM relata.dead_letter d WHERE d.closed_at IS NULL AND d.store = t.store
-                                AND d.object = t.object AND d.relation = t.relation AND d.subject = t.subject));
+    SELECT array_agg(k.object), array_agg(k.relation), array_agg(k.subject) INTO o, r, s
+    FROM (SELECT t.object, t.relation, t.subject FROM relata.keys_about(purge.store, target) k
+          JOIN relata.tuple t ON t.store = purge.store AND t.object = k.object AND t.relation = k.relation
+               AND t.subject = k.subject
+          WHERE t.version < before
+            AND (t.present OR EXISTS (SELECT FROM relata.dead_letter d WHERE d.closed_at IS NULL AND d.store = t.store
+                                      AND d.object = t.object AND d.relation = t.relation AND d.subject = t.subject))
+          ORDER BY t.object, t.relation, t.subject FOR UPDATE OF t) k;
     IF o IS NULL THEN
         RETURN 0;
     END IF;

@@ -53,7 +53,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- What an erasure leaves behind goes when the store has it: tombstones, closed dead letters, probes, actor names.
+-- What an erasure leaves behind goes when the store has it: tombstones, closed dead letters, probes, actor names. A
+-- tombstone that another version has taken the place of when it is locked stays: what pends on that is not visible here.
 CREATE FUNCTION relata.finish_erasures(store text, max_rows int) RETURNS bigint
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -69,6 +70,8 @@ BEGIN
         USING (SELECT t.object, t.relation, t.subject FROM relata.tuple t
                JOIN relata.keys_about(q.store, q.target) k ON k.object = t.object AND k.relation = t.relation AND k.subject = t.subject
                WHERE t.store = q.store AND NOT t.present AND relata.at_rest(t.store, t.object, t.relation, t.subject)
+                 AND t.version = (SELECT s.version FROM relata.tuple s WHERE s.object = t.object AND s.relation = t.relation
+                                  AND s.subject = t.subject AND s.store = t.store)
                LIMIT max_rows FOR UPDATE OF t SKIP LOCKED) k
         WHERE t.store = q.store AND t.object = k.object AND t.relation = k.relation AND t.subject = k.subject
           AND relata.at_rest(t.store, t.object, t.relation, t.subject);
@@ -105,7 +108,7 @@ BEGIN
 END $$;
 
 -- Walks the ledger's heap, some blocks a call. A tombstone that changed after this statement's snapshot is checked again
--- under its lock: its changed_at is then new, so it does not matter that what pends on it is not visible here.
+-- under its lock: what pends on its new version is not visible here, so it stays.
 CREATE FUNCTION relata.sweep_tombstones(max_rows int, OUT swept bigint, OUT more boolean)
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -137,6 +140,8 @@ BEGIN
         SELECT t.store, t.object, t.relation, t.subject FROM relata.tuple t
         WHERE t.ctid = ANY (ARRAY(SELECT at FROM tombstone WHERE changed_at < clock_timestamp() - keep LIMIT max_rows))
           AND NOT t.present AND t.changed_at < clock_timestamp() - keep
+          AND t.version = (SELECT s.version FROM relata.tuple s WHERE s.object = t.object AND s.relation = t.relation
+                           AND s.subject = t.subject AND s.store = t.store)
           AND NOT EXISTS (SELECT FROM busy b WHERE b.store = t.store AND b.o = t.object AND b.r = t.relation AND b.s = t.subject)
           AND (SELECT true FROM relata.outbox o WHERE o.key = relata.key_hash(t.object, t.relation, t.subject)
                AND o.store = t.store LIMIT 1) IS NULL

@@ -191,6 +191,78 @@ static void test_D19_what_is_granted_after_the_deletion_stays(void **state)
     session_close(&open);
 }
 
+/* A grant that is older than the deletion, but not visible to it; what writers do is done. */
+static void grant_behind_a_deletion(struct harness *h)
+{
+    struct session late = session_open(h);
+
+    session_run(&late, "BEGIN");
+    session_run(&late, WRITE);
+    assert_int_equal(harness_sql_int(h, "SELECT relata.delete_object('doc:1')"), 0);
+    harness_sql(h, "SELECT relata.maintain()");
+    session_run(&late, "COMMIT");
+    assert_sql_eventually(h, "SELECT horizon <= pg_snapshot_xmin(pg_current_snapshot()) FROM relata.request", "t",
+                          10000);
+    apply_all(h);
+    session_close(&late);
+}
+
+static void test_D19_a_grant_that_changes_nothing_survives_the_repetition(void **state)
+{
+    struct harness *h = *state;
+
+    grant_behind_a_deletion(h);
+    harness_sql(h, "SELECT relata.write_tuple('doc:1', 'viewer', 'user:1')");
+    assert_int_equal(harness_sql_int(h, "SELECT repeated FROM relata.maintain()"), 1);
+    assert_string_equal(ledger_present(h), "doc:1#viewer@user:1");
+}
+
+static void test_D19_a_grant_that_the_repetition_waits_for_stays(void **state)
+{
+    struct harness *h = *state;
+    struct session service = session_open(h), upkeep = session_open(h);
+
+    grant_behind_a_deletion(h);
+    session_run(&service, "BEGIN");
+    session_run(&service, WRITE);
+    session_begin(&upkeep, "SELECT repeated FROM relata.maintain()");
+    session_waits(&upkeep);
+    session_run(&service, "COMMIT");
+    assert_string_equal(session_end(&upkeep), "1");
+    assert_string_equal(ledger_present(h), "doc:1#viewer@user:1");
+    session_close(&service);
+    session_close(&upkeep);
+}
+
+/* A pending row without its ledger row could never be acknowledged. */
+static void test_a_change_during_the_end_of_an_erasure_keeps_its_ledger_row(void **state)
+{
+    struct harness *h = *state;
+    struct session service = session_open(h), gate = session_open(h), upkeep = session_open(h);
+
+    harness_sql(h, WRITE);
+    harness_sql(h, "SELECT relata.erase_subject('user:1')");
+    assert_sql_eventually(h, "SELECT repeated FROM relata.maintain()", "1", 10000);
+    apply_all(h);
+    /* Upkeep has its snapshot when it asks what is in flight. */
+    session_run(&gate, "BEGIN");
+    session_run(&gate, "LOCK TABLE relata.inflight IN ACCESS EXCLUSIVE MODE");
+    session_begin(&upkeep, "SELECT erased FROM relata.maintain()");
+    session_waits(&upkeep);
+    session_run(&service, "INSERT INTO relata.outbox (op, object, relation, subject) VALUES "
+                          "('delete', 'doc:1', 'viewer', 'user:1')");
+    session_run(&gate, "COMMIT");
+    (void)session_end(&upkeep);
+    assert_string_equal(outbox_ops(h), "delete doc:1#viewer@user:1");
+    assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.tuple t JOIN relata.outbox o ON o.id = t.version"),
+                     1);
+    apply_all(h);
+    assert_int_equal(harness_sql_int(h, "SELECT erased FROM relata.maintain()"), 1);
+    session_close(&service);
+    session_close(&gate);
+    session_close(&upkeep);
+}
+
 static void test_an_erasure_leaves_nothing_but_its_record(void **state)
 {
     struct harness *h = *state;
@@ -345,6 +417,9 @@ int main(void)
         HARNESS_TEST(test_a_grant_that_was_not_committed_is_deleted_when_it_appears, HARNESS_DB),
         HARNESS_TEST(test_a_younger_transaction_than_the_request_is_waited_for, HARNESS_DB),
         HARNESS_TEST(test_D19_what_is_granted_after_the_deletion_stays, HARNESS_DB),
+        HARNESS_TEST(test_D19_a_grant_that_changes_nothing_survives_the_repetition, HARNESS_DB),
+        HARNESS_TEST(test_D19_a_grant_that_the_repetition_waits_for_stays, HARNESS_DB),
+        HARNESS_TEST(test_a_change_during_the_end_of_an_erasure_keeps_its_ledger_row, HARNESS_DB),
         HARNESS_TEST(test_an_erasure_leaves_nothing_but_its_record, HARNESS_DB),
         HARNESS_TEST(test_an_erased_parked_grant_is_closed_out, HARNESS_DB),
         HARNESS_TEST(test_R14_only_tombstones_at_rest_are_swept, HARNESS_DB),
