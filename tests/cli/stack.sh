@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# stack.sh - the stack of `make up`: starts, tells its settings, lives, notices what is wrong, and ends without a trace.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+BIN=$(cd "${BIN:-build/gcc/bin}" && pwd)
+TEST_DIR=$(cd "${TEST_DIR:?an empty folder}" && pwd)
+export BIN STACK_DIR=$TEST_DIR/stack STACK_ENV=$TEST_DIR/env
+unset "${!RELATA_@}" "${!SERVICES_@}"
+FAILED=0
+trap 'scripts/stack down' EXIT
+
+ok() { # NAME WANTED GOT
+    if [[ $2 == "$3" ]]; then
+        printf 'ok - %s\n' "$1"
+    else
+        printf 'not ok - %s: wanted "%s", got "%s"\n' "$1" "$2" "$3"
+        FAILED=$((FAILED + 1))
+    fi
+}
+rc() { # COMMAND...: its exit code; what it says goes to $TEST_DIR/out
+    local rc=0
+    "$@" >"$TEST_DIR/out" 2>&1 || rc=$?
+    printf '%s\n' "$rc"
+}
+says() { # PATTERN: whether the command of rc said so
+    if grep -qE -- "$1" "$TEST_DIR/out"; then printf 'yes\n'; else tail -n 5 "$TEST_DIR/out"; fi
+}
+running() { # Command lines that name the stack's folder.
+    local f
+    for f in /proc/[0-9]*/cmdline; do
+        tr '\0' ' ' 2>/dev/null <"$f" | grep -F -- "$STACK_DIR" || true
+    done
+}
+
+for bad in SCALE=x BROKER=rabbit STORE=ldap MODEL=none; do
+    ok "$bad is refused" 2 "$(rc env "$bad" scripts/stack up)"
+    ok "$bad is named" yes "$(says "^stack: ${bad/=/=?}")"
+done
+ok "without programs it says what to do" 1 "$(rc env BIN=/nonexistent scripts/stack up)"
+ok "make" yes "$(says 'no programs in /nonexistent: run make')"
+
+ok "the stack starts" 0 "$(rc scripts/stack up)"
+ok "the inventory is loaded" yes "$(says 'inventory +scale 1: 13440 tuples')"
+ok "starting again changes nothing" 0 "$(rc scripts/stack up)"
+ok "and says so" yes "$(says 'runs already')"
+ok "all of it runs" 0 "$(rc scripts/stack check)"
+ok "passwords are for their owner alone" "600 600 600 600 600" "$(stat -c %a "$STACK_DIR"/secrets/*.dsn | paste -sd' ')"
+(
+    # shellcheck disable=SC1090
+    source "$STACK_ENV"
+    [[ $("$BIN/relatactl" lag --json | jq -r '.[0].pending') == 0 ]]
+    curl -sf "$RELATA_STORE_URL/stores/$RELATA_STORE_ID/authorization-models/$RELATA_MODEL_ID" >/dev/null
+    curl -sf "$RELATA_TUPLE_WRITER_URL/readyz" >/dev/null
+)
+ok "its environment file leads to database, store, model and writer" 0 $?
+
+LIFE=("$BIN/demo-life" --config "$STACK_DIR/conf/demo-life.ini" --set life.json="$TEST_DIR/life.json")
+COMPARE=("$BIN/demo-compare" --config "$STACK_DIR/conf/demo-compare.ini" --set compare.json="$TEST_DIR/compare.json")
+ok "inventory, ledger and store are equal" 0 "$(rc "${COMPARE[@]}")"
+ok "13,440 tuples each" "13440 13440 13440 0" "$(jq -r '"\(.expected) \(.ledger) \(.store) \(.differences)"' "$TEST_DIR/compare.json")"
+ok "life goes on" 0 "$(rc "${LIFE[@]}" --set life.seconds=4s --set life.rate=40)"
+ok "people did things, which were applied, measured and told" true "$(jq '.transactions.committed > 20
+    and .transactions_applied > 0 and .events > 0 and .commit_to_applied_us.n > 0' "$TEST_DIR/life.json")"
+ok "no event was missed, none is of a rolled back transaction" "0 0" \
+    "$(jq -r '"\(.event_gaps) \(.events_of_rolled_back)"' "$TEST_DIR/life.json")"
+ok "life without NATS is measured by the outbox" 0 "$(rc "${LIFE[@]}" --set life.seconds=2s --set life.rate=20 --set nats.url=)"
+ok "and has measured" "outbox true" "$(jq -r '"\(.measured_by) \(.commit_to_applied_us.n > 0)"' "$TEST_DIR/life.json")"
+ok "they are equal after all that" 0 "$(rc "${COMPARE[@]}")"
+
+# One tuple too many in the store, one too few in it, one that the ledger alone lacks.
+(
+    # shellcheck disable=SC1090
+    source "$STACK_ENV"
+    curl -sf "$RELATA_STORE_URL/stores/$RELATA_STORE_ID/write" -o /dev/null -d '{
+        "writes": {"tuple_keys": [{"object": "team:org-01-apps", "relation": "member", "user": "user:nobody"}]},
+        "deletes": {"tuple_keys": [{"object": "tenant:org-01-prod", "relation": "parent", "user": "organization:org-01"}]}}'
+    psql -Xq "$RELATA_PG_DSN" -c "UPDATE relata.tuple SET present = false WHERE object = 'tenant:org-02-prod' AND relation = 'parent'"
+)
+ok "differences are a failure" 1 "$(rc "${COMPARE[@]}")"
+ok "three of them" 3 "$(jq .differences "$TEST_DIR/compare.json")"
+ok "what the store has too much" yes "$(says 'team:org-01-apps#member@user:nobody: inventory NO, ledger NO, store yes')"
+ok "what the store lacks" yes "$(says 'tenant:org-01-prod#parent@organization:org-01: inventory yes, ledger yes, store NO')"
+ok "what the ledger lacks" yes "$(says 'tenant:org-02-prod#parent@organization:org-02: inventory yes, ledger NO, store yes')"
+
+read -r pid _ <"$STACK_DIR/pid/tuple-writer"
+kill -KILL "$pid"
+while [[ -d /proc/$pid ]] && ! grep -q '^State:.Z' "/proc/$pid/status"; do sleep 0.05; done
+ok "a program that died is noticed" 1 "$(rc scripts/stack check)"
+ok "and named" yes "$(says 'tuple-writer has ended')"
+ok "changes that stay pending are a failure" 1 \
+    "$(rc "${LIFE[@]}" --set life.seconds=1s --set life.rate=20 --set life.patience=2s)"
+ok "and told" yes "$(says 'changes stay pending')"
+
+ok "the stack stops" 0 "$(rc scripts/stack down)"
+ok "nothing of it runs" "" "$(running 2>/dev/null | grep -v '^grep' || true)"
+ok "stopping again is harmless" 0 "$(rc scripts/stack down)"
+((FAILED == 0))
