@@ -27,6 +27,9 @@ static void item_refresh(struct item *it)
     if (e->created_us && (!it->created_us || e->created_us < it->created_us))
         it->created_us = e->created_us;
     e->created_us = 0;
+    free(it->observed_name);
+    free(it->observed_context);
+    it->observed_name = it->observed_context = NULL;
     it->observed = it->differs = false;
 }
 

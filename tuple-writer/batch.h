@@ -26,7 +26,9 @@ struct item {
     int64_t hint_id;
     uint64_t hint_xid;
     uint64_t group;
-    bool unseen, force;
+    bool unseen;
+    bool force; /* a hint says so; or written and not acknowledged with its version yet: that may have replaced a newer
+                 * state, which another writer has applied and acknowledged */
     bool covered; /* late, and in a late batch that lasts long enough */
     mono_us late_until;
     mono_us unseen_since;
@@ -50,6 +52,7 @@ struct batch {
     struct item items[STORE_WRITE_MAX];
     size_t n;
     int64_t intent; /* row of relata.inflight that covers these keys, 0 = none */
+    bool pinned;    /* as of the state read, relata.store names the store that the batch is for */
     bool alone;     /* a part of a refused batch: nothing may join it */
     bool late;      /* made of a late batch: reading back tells whether a late effect is undone */
     bool conflicted;

@@ -16,6 +16,8 @@
 /* A slow Postgres must not keep a lane from ever sending. */
 #define STALE_TRIES 3
 #define CONFLICT_WAIT_MS 20
+/* Until the keeper, which looks each second, has heard of another store. */
+#define PIN_WAIT_MS 100
 
 enum status worker_init(struct worker *k, struct writer *w, struct err *err)
 {
@@ -81,6 +83,7 @@ static void give_up_unseen(struct worker *k, struct batch *b)
                  it->key->object, "relation", it->key->relation, "subject", it->key->subject, "outbox_id", id, NULL);
         metric_add(&m_future, 1);
         it->state = ITEM_TODO;
+        it->visible = true;
     }
 }
 
@@ -92,10 +95,10 @@ static size_t count_items(const struct batch *b, enum item_state state)
     return n;
 }
 
-static enum status begin(struct worker *k, struct batch *b, struct err *err)
+static enum status begin(struct worker *k, struct batch *b, const struct pin *pin, struct err *err)
 {
     mono_us start = clock_mono_us();
-    enum status st = ledger_begin(&k->ledger, b, atomic_load(&k->w->id), err);
+    enum status st = ledger_begin(&k->ledger, b, atomic_load(&k->w->id), pin->store_id, err);
     metric_observe_us(&m_ledger_seconds, clock_mono_us() - start);
     if (st != ST_OK)
         return st;
@@ -119,9 +122,13 @@ static enum status send_replaced(struct worker *k, struct batch *b, const struct
 {
     struct tuple_key deletes[STORE_WRITE_MAX];
     size_t n = 0;
-    for (size_t i = 0; i < b->n; i++)
-        if (b->items[i].state == ITEM_SENT && b->items[i].replace && b->items[i].present)
-            deletes[n++] = *b->items[i].key;
+    for (size_t i = 0; i < b->n; i++) {
+        struct item *it = &b->items[i];
+        if (it->state == ITEM_SENT && it->replace && it->present) {
+            deletes[n++] = *it->key;
+            it->force = true;
+        }
+    }
     if (n == 0)
         return ST_OK;
     enum status st = store_write(k->conn, pin->model_id, NULL, 0, deletes, n, call_deadline(k), err);
@@ -185,6 +192,7 @@ static void applied(struct worker *k, struct batch *b, const struct pin *pin)
             continue;
         it->state = ITEM_APPLIED;
         it->replace = false;
+        it->force = true;
         if (it->created_us) {
             metric_observe_us(&m_applied_seconds, now > it->created_us ? now - it->created_us : 0);
             it->created_us = 0;
@@ -316,8 +324,12 @@ void converge(struct worker *k, struct batch *b, const struct pin *pin, struct v
     if (b->late)
         observe_late(k->conn, b, k->w->cfg->store.request_timeout_ms);
     v->began = clock_mono_us();
-    if (begin(k, b, &err) != ST_OK) {
+    if (begin(k, b, pin, &err) != ST_OK) {
         postgres_failed(k, b, v, "the ledger cannot be read; trying again", &err);
+        return;
+    }
+    if (!b->pinned) { /* what went to the former store now, and was acknowledged, the new one would never get */
+        again(v, PIN_WAIT_MS);
         return;
     }
     size_t undone = b->late ? observe_judge(b) : 0;

@@ -24,6 +24,7 @@ struct gate {
     struct pin pin;
     unsigned refusals;  /* shut that often without a success in between: how long to wait for the next verification */
     mono_us verify_at;  /* while shut */
+    bool tripped;       /* shut by lanes' calls that failed: verification alone does not open */
     bool trial_taken;   /* in GATE_TRIAL: one lane is in */
     unsigned failures;  /* in a row */
     int active, limit;  /* lanes inside, and allowed inside */
@@ -61,28 +62,31 @@ void gate_free(struct gate *g)
 /* ---- with the mutex held ---- */
 static void shut(struct gate *g, bool stop, const char *reason)
 {
-    bool news = g->state != GATE_SHUT || strcmp(reason, g->reason) != 0;
+    bool news = g->state == GATE_OPEN || (g->state == GATE_SHUT && strcmp(reason, g->reason) != 0);
     g->state = GATE_SHUT;
     g->trial_taken = false;
     snprintf(g->reason, sizeof g->reason, "%s", reason);
     g->verify_at = deadline_in_ms(backoff_ms(g->refusals, VERIFY_MIN_MS, VERIFY_MAX_MS));
     g->refusals += g->refusals < 16;
-    if (news) {
-        admin_ready(g->admin, "store", false, reason);
-        metric_set(&m_circuit, 1);
-        metric_add(&m_shut, 1);
-        log_event(stop ? LOG_LVL_ERROR : LOG_LVL_WARN, "writes to the store stopped", "store", g->cfg->store.name,
-                  "reason", reason, NULL);
-    }
+    admin_ready(g->admin, "store", false, reason);
+    metric_set(&m_circuit, 1);
+    metric_add(&m_shut, news);
+    log_event(!news  ? LOG_LVL_DEBUG
+              : stop ? LOG_LVL_ERROR
+                     : LOG_LVL_WARN,
+              "writes to the store stopped", "store", g->cfg->store.name, "reason", reason, NULL);
     pthread_cond_broadcast(&g->changed);
 }
 
 static void open_fully(struct gate *g)
 {
+    if (g->tripped)
+        log_info("writes to the store go on", "store", g->cfg->store.name, NULL);
     g->state = GATE_OPEN;
-    g->trial_taken = false;
+    g->tripped = g->trial_taken = false;
     g->refusals = 0;
     g->failures = 0;
+    admin_ready(g->admin, "store", true, "");
     metric_set(&m_circuit, 0);
     pthread_cond_broadcast(&g->changed);
 }
@@ -121,6 +125,7 @@ static void failed(struct gate *g, enum status st, const struct err *err)
     snprintf(reason, sizeof reason, "%u calls failed in a row, the last: %s: %.300s", g->failures, status_name(st),
              err->text);
     shut(g, false, reason);
+    g->tripped = true;
 }
 
 static bool may_enter(struct gate *g, mono_us *until)
@@ -170,6 +175,7 @@ void gate_leave(struct gate *g, enum status st, const struct err *err)
     case ST_MISSING:
     case ST_CONFIG:
         shut(g, true, err->text);
+        g->tripped = true;
         break;
     case ST_STOPPED:
         break;
@@ -208,7 +214,7 @@ bool gate_pin(struct gate *g, const struct pin *pin)
         g->pin = *pin;
         g->refusals = 0;
         g->state = GATE_SHUT;
-        g->trial_taken = false;
+        g->tripped = g->trial_taken = false;
         g->verify_at = clock_mono_us();
         snprintf(g->reason, sizeof g->reason, "being verified");
         admin_ready(g->admin, "store", false, g->reason);
@@ -263,15 +269,21 @@ static bool same_pin(const struct pin *a, const struct pin *b)
 void gate_verified(struct gate *g, const struct pin *pin)
 {
     pthread_mutex_lock(&g->mu);
-    if (g->state == GATE_SHUT && same_pin(&g->pin, pin)) {
-        g->state = GATE_TRIAL;
-        g->trial_taken = false;
-        g->failures = 0;
-        admin_ready(g->admin, "store", true, "");
-        metric_set(&m_circuit, 0.5);
-        log_info("store verified", "store", g->cfg->store.name, "store_id", pin->store_id, "model_id", pin->model_id,
-                 NULL);
-        pthread_cond_broadcast(&g->changed);
+    if (g->state != GATE_OPEN && same_pin(&g->pin, pin)) {
+        /* The store answers; whether it takes Writes again, one lane finds out. If none has anything to write until the
+         * next verification, there is nothing left to be found out. */
+        bool trial = g->tripped && g->state == GATE_SHUT;
+        log_event(g->tripped ? LOG_LVL_DEBUG : LOG_LVL_INFO, "store verified", "store", g->cfg->store.name, "store_id",
+                  pin->store_id, "model_id", pin->model_id, NULL);
+        if (!trial && !g->trial_taken) {
+            open_fully(g);
+        } else if (trial) {
+            g->state = GATE_TRIAL;
+            g->trial_taken = false;
+            g->failures = 0;
+            metric_set(&m_circuit, 0.5);
+            pthread_cond_broadcast(&g->changed);
+        }
     }
     pthread_mutex_unlock(&g->mu);
 }

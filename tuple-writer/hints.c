@@ -266,16 +266,16 @@ enum hint_result hint_table_offer(struct hint_table *t, const struct hint *h)
     return HINT_ADDED;
 }
 
-/* Fill out[n..] from one queue until `limit` entries are in it. False: the next group does not fit any more. */
+/* Fill out[n..max) from one queue until `limit` entries are in it. False: the next group does not fit any more. */
 static bool take_from(struct hint_table *t, struct entry_list *queue, struct entry **out, size_t *n, size_t limit,
-                      size_t max)
+                      size_t max, size_t whole)
 {
     while (queue->head && *n < limit) {
         struct entry *members[256];
-        size_t cap = max < 255 ? max + 1 : 256;
+        size_t cap = whole < 255 ? whole + 1 : 256;
         size_t size = group_members(t, queue->head->group, members, cap);
         size_t room = max - *n;
-        if (size > room && size <= max)
+        if (size > room && size <= whole)
             return false;
         if (size > room) { /* too large for any batch: the oldest first */
             hint_table_grab(t, out[(*n)++] = queue->head);
@@ -287,12 +287,12 @@ static bool take_from(struct hint_table *t, struct entry_list *queue, struct ent
     return true;
 }
 
-size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max)
+size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, size_t whole)
 {
     size_t n = 0;
     size_t share = t->others.head && max > 3 ? max - max / 4 : max;
-    if (take_from(t, &t->revokes, out, &n, share, max) && take_from(t, &t->others, out, &n, max, max))
-        (void)take_from(t, &t->revokes, out, &n, max, max);
+    if (take_from(t, &t->revokes, out, &n, share, max, whole) && take_from(t, &t->others, out, &n, max, max, whole))
+        (void)take_from(t, &t->revokes, out, &n, max, max, whole);
     return n;
 }
 

@@ -101,9 +101,9 @@ struct entry *hint_table_ensure(struct hint_table *t, const struct tuple_key *ke
 /*
  * Move up to `max` queued entries into `out`, in the order in which they are to be dealt with: revocations first, but
  * at most three quarters of the room while others wait. Entries of one (transaction, object) come together, from both
- * queues; a group that would fit into an empty batch but not into the rest of this one ends it.
+ * queues; a group that would fit into an empty batch, of `whole` entries, but not into the rest of this one ends it.
  */
-size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max);
+size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, size_t whole);
 /* Take this entry out of the queue or delayed list it stands in. */
 void hint_table_grab(struct hint_table *t, struct entry *e);
 bool hint_table_queued(const struct hint_table *t);

@@ -29,7 +29,7 @@ struct keeper {
     pthread_t thread;
     int fd; /* eventfd: end */
     _Atomic bool stopping;
-    bool registered;
+    bool registered, standby;
     unsigned generation; /* of pg, when registered */
     struct parked parked;
     mono_us adopt_at, maintain_at, lag_at;
@@ -157,9 +157,15 @@ static enum status step_active(struct keeper *k, struct err *err)
     bool got = pg_bool(r, 0, 0);
     pg_result_free(r);
     if (!got) {
-        admin_ready(w->admin, "outbox", false, "standby: another writer is active");
+        /* Healthy: whoever rolls out a new version waits for it to be ready before the old one is ended. */
+        admin_ready(w->admin, "outbox", true, "");
+        if (!k->standby)
+            log_info("standing by: another writer is the active reader of the outbox", "store", w->cfg->store.name,
+                     NULL);
+        k->standby = true;
         return ST_OK;
     }
+    k->standby = false;
     st = adopt_all(k, err);
     if (st != ST_OK) {
         pg_close(k->pg); /* gives the lock back */

@@ -118,7 +118,7 @@ static void fill(struct lane *l, struct batch *b)
     size_t limit = (size_t)atomic_load(&l->all->batch_limit);
     if (b->alone || b->n >= limit)
         return;
-    size_t n = hint_table_take(&l->hints, entries, limit - b->n);
+    size_t n = hint_table_take(&l->hints, entries, limit - b->n, limit);
     for (size_t i = 0; i < n; i++)
         batch_add(b, entries[i]);
 }
@@ -159,23 +159,6 @@ static void push_parcel(struct lane *l, struct batch *b, int64_t wait_ms)
     l->retry_at = deadline_in_ms(wait_ms);
 }
 
-/* Nothing is owed for the item any more, unless there is news of its key. */
-static void finish(struct lane *l, struct item *it, mono_us began)
-{
-    struct entry *e = it->entry;
-    bool news = e->force || (e->hint_id > it->hint_id && e->hint_id > it->version);
-    if (e->late_until <= began && !e->late)
-        e->late_until = 0;
-    e->unseen_since = 0;
-    e->delays = 0;
-    if (news)
-        hint_table_requeue(&l->hints, e);
-    else if (e->late)
-        e->place = ENTRY_NOWHERE;
-    else
-        hint_table_done(&l->hints, e);
-}
-
 static void delay_unseen(struct lane *l, struct item *it)
 {
     struct entry *e = it->entry;
@@ -187,6 +170,25 @@ static void delay_unseen(struct lane *l, struct item *it)
     unsigned shift = e->delays < 6 ? e->delays : 6;
     int64_t ms = UNSEEN_MIN_MS << shift;
     hint_table_delay(&l->hints, e, now + 1000 * (ms < UNSEEN_MAX_MS ? ms : UNSEEN_MAX_MS));
+}
+
+/* Nothing is owed for the item any more, unless there is news of its key. */
+static void finish(struct lane *l, struct item *it, mono_us began)
+{
+    struct entry *e = it->entry;
+    bool news = e->force || (e->hint_id > it->hint_id && e->hint_id > it->version);
+    if (e->late_until <= began && !e->late)
+        e->late_until = 0;
+    e->unseen_since = 0;
+    e->delays = 0;
+    if (news)
+        hint_table_requeue(&l->hints, e);
+    else if (!it->visible) /* written in any case, but not with what the hint told of */
+        delay_unseen(l, it);
+    else if (e->late)
+        e->place = ENTRY_NOWHERE;
+    else
+        hint_table_done(&l->hints, e);
 }
 
 /* Applied, but not to be acknowledged before its late window is over. */
@@ -202,6 +204,8 @@ static void set_late(struct lane *l, struct item *it, struct late *late)
     }
     if (e->hint_id > it->hint_id && e->hint_id > it->version)
         hint_table_requeue(&l->hints, e);
+    else if (!it->visible)
+        delay_unseen(l, it);
     else
         e->place = ENTRY_NOWHERE;
 }

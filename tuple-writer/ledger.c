@@ -95,7 +95,8 @@ static const char begin_sql[] =
     "       k.xid IS NULL OR pg_visible_in_snapshot(k.xid, pg_current_snapshot()),\n"
     "       EXISTS (SELECT FROM relata.outbox b WHERE " OUTBOX_OF(
         "k.o", "k.r",
-        "k.s") ")\n"
+        "k.s") "),\n"
+               "       (SELECT s.store_id FROM relata.store s WHERE s.name = $1) IS NOT DISTINCT FROM $8\n"
                "FROM unnest($2::text[], $3::text[], $4::text[], $5::xid8[]) WITH ORDINALITY AS k (o, r, s, xid, n)\n"
                "LEFT JOIN relata.tuple t ON t.store = $1 AND t.object = k.o AND t.relation = k.r AND t.subject = k.s\n"
                "ORDER BY k.n";
@@ -109,8 +110,8 @@ static void item_read(struct item *it, const struct pg_result *r, int row)
     it->condition_context = it->present && !pg_is_null(r, row, 4) ? pg_text(r, row, 4) : NULL;
     it->visible = pg_bool(r, row, 5) || it->hint_id <= it->version;
     it->pending = pg_bool(r, row, 6);
-    /* A late key is written in any case: its unknown outcome must be followed by a known one. */
-    if (it->late_until || it->force)
+    /* Written in any case: an unknown outcome must be followed by a known one, before which no late batch covers it. */
+    if (it->force || (it->late_until && !it->covered))
         return;
     if (!it->visible)
         it->state = ITEM_UNSEEN;
@@ -118,7 +119,7 @@ static void item_read(struct item *it, const struct pg_result *r, int row)
         it->state = ITEM_IDLE;
 }
 
-enum status ledger_begin(struct ledger *l, struct batch *b, int64_t writer_id, struct err *err)
+enum status ledger_begin(struct ledger *l, struct batch *b, int64_t writer_id, const char *store_id, struct err *err)
 {
     pg_result_free(l->rows);
     l->rows = NULL;
@@ -139,13 +140,14 @@ enum status ledger_begin(struct ledger *l, struct batch *b, int64_t writer_id, s
     char former[24], writer[24];
     const struct pg_param params[] = {pg_p_text(l->cfg->store.name), pg_p_buf(&l->objects), pg_p_buf(&l->relations),
                                       pg_p_buf(&l->subjects),        pg_p_buf(&l->numbers), pg_p_int(b->intent, former),
-                                      pg_p_int(writer_id, writer)};
-    st = pg_query(l->pg, "writer_begin", begin_sql, params, 7, statement_deadline(l), &l->rows, err);
+                                      pg_p_int(writer_id, writer),   pg_p_text(store_id)};
+    st = pg_query(l->pg, "writer_begin", begin_sql, params, 8, statement_deadline(l), &l->rows, err);
     if (st != ST_OK)
         return st;
     if (pg_rows(l->rows) != (int)b->n)
         return err_set(err, ST_FATAL, NULL, "%d rows for %zu keys", pg_rows(l->rows), b->n);
     b->intent = pg_int(l->rows, 0, 0);
+    b->pinned = pg_bool(l->rows, 0, 7);
     for (size_t i = 0; i < b->n; i++)
         item_read(&b->items[i], l->rows, (int)i);
     return ST_OK;

@@ -25,11 +25,13 @@ void ledger_release(struct ledger *l);
 /*
  * Record the batch (sorted) as intent of this writer, durably, in place of its former intent, and read the state of its
  * keys, in one statement: no Write before it returned. Fills the items: known, present, version, conditions, visible;
- * items of which nothing is pending and that nothing forces become ITEM_IDLE, those not visible yet (unless late)
- * ITEM_UNSEEN. Their strings live until the next call. b->intent is the new one. After ST_UNKNOWN an intent may be left
- * over; intents_adopt() finds it.
+ * items of which nothing is pending become ITEM_IDLE, those not visible yet ITEM_UNSEEN, unless they are written in any
+ * case (forced, or late and not covered). Their strings live until the next call. b->intent is the new one; b->pinned
+ * tells whether relata.store still names `store_id`. After ST_UNKNOWN an intent may be left over; intents_adopt() finds
+ * it.
  */
-enum status ledger_begin(struct ledger *l, struct batch *b, int64_t writer_id, struct err *err) MUST_CHECK;
+enum status ledger_begin(struct ledger *l, struct batch *b, int64_t writer_id, const char *store_id,
+                         struct err *err) MUST_CHECK;
 
 /*
  * Acknowledge the items in ITEM_APPLIED that are not late at `now`: delete their outbox rows up to the version read,

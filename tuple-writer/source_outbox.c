@@ -122,9 +122,12 @@ static enum status sleep_until_woken(struct outbox *o, struct err *err)
         if (st == ST_DEADLINE || st == ST_STOPPED)
             st = ST_OK;
     }
-    if (st == ST_OK)
-        st = sleeper(o, "outbox_wake", "SELECT pg_advisory_unlock(1380270083, hashtext($1))", &unlocked, err);
-    return st;
+    /* Awake whatever happened: who keeps the lock is notified by every transaction. */
+    struct err e;
+    enum status woken = sleeper(o, "outbox_wake", "SELECT pg_advisory_unlock(1380270083, hashtext($1))", &unlocked, &e);
+    if (st == ST_OK && woken != ST_OK)
+        *err = e;
+    return st == ST_OK ? woken : st;
 }
 
 static void wait_for_room(struct outbox *o)
