@@ -14,3 +14,6 @@ CREATE TABLE relata.job (
 );
 GRANT SELECT, INSERT, UPDATE, DELETE ON relata.job TO relata_writer, relata_repair;
 GRANT SELECT ON relata.job TO relata_auditor;
+-- seed remembers from which version on changes are its own to follow; adopt takes back what it could not confirm.
+GRANT SELECT ON SEQUENCE relata.outbox_id TO relata_writer, relata_repair;
+GRANT DELETE ON relata.tuple TO relata_repair;

@@ -168,16 +168,15 @@ enum status adopt_insert(struct adopt *a, struct err *err)
     struct store_tuples page = {0};
     char *next = NULL;
     enum status st = read_page(a, json_string_value(a->job.position), &page, &next, err);
-    const struct store_tuple **chosen = calloc(page.len + 1, sizeof *chosen);
-    if (!chosen)
-        st = err_set(err, ST_NOMEM, "", "no memory for a page");
+    const struct store_tuple *chosen[STORE_WRITE_MAX];
+    if (page.len > STORE_WRITE_MAX)
+        st = err_set(err, ST_FATAL, "", "a page of %zu tuples, at most %d were asked for", page.len, STORE_WRITE_MAX);
     if (st == ST_OK) {
         (void)choose(a, &page, chosen);
         st = insert_chosen(a, chosen, next, err);
     }
     store_tuples_free(&page);
     free(next);
-    free(chosen);
     return st;
 }
 

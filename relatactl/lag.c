@@ -33,7 +33,7 @@ static enum exit_code judge(const struct lag_options *o, const struct pg_result 
             code = EXIT_FAILED;
         }
         if (o->max_parked_zero && pg_int(r, i, 3) > 0) {
-            (void)fprintf(stderr, "relatactl lag: store \"%s\": %s changes are parked (relatactl dead-letters list)\n",
+            (void)fprintf(stderr, "relatactl lag: store \"%s\": parked changes: %s (relatactl dead-letters list)\n",
                           pg_text(r, i, 0), pg_text(r, i, 3));
             code = EXIT_FAILED;
         }

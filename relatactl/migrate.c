@@ -77,6 +77,15 @@ static enum status compare_recorded(struct migrate_run *run, const struct pg_res
     return ST_OK;
 }
 
+static bool is_recorded(const struct pg_result *r, int version)
+{
+    for (int i = 0; r && i < pg_rows(r); i++) {
+        if (pg_int(r, i, 0) == version)
+            return true;
+    }
+    return false;
+}
+
 /* The first file that is not recorded; NULL if all are. */
 static enum status next_pending(struct migrate_run *run, const struct migration **next, struct err *err)
 {
@@ -93,10 +102,7 @@ static enum status next_pending(struct migrate_run *run, const struct migration 
     if (st == ST_OK && exists)
         st = compare_recorded(run, r, err);
     for (size_t i = 0; st == ST_OK && i < run->files->len && !*next; i++) {
-        bool recorded = false;
-        for (int j = 0; exists && j < pg_rows(r); j++)
-            recorded = recorded || pg_int(r, j, 0) == run->files->items[i].version;
-        if (!recorded)
+        if (!is_recorded(r, run->files->items[i].version))
             *next = &run->files->items[i];
     }
     pg_result_free(r);
@@ -204,10 +210,7 @@ static enum status plan(struct migrate_run *run, struct err *err)
         st = pg_query(run->ctl->pg, NULL, "SELECT version FROM relata.migration", NULL, 0, ctl_deadline(run->ctl), &r,
                       err);
     for (size_t i = 0; st == ST_OK && i < run->files->len; i++) {
-        bool recorded = false;
-        for (int j = 0; exists && j < pg_rows(r); j++)
-            recorded = recorded || pg_int(r, j, 0) == run->files->items[i].version;
-        if (!recorded)
+        if (!is_recorded(r, run->files->items[i].version))
             (void)json_array_append_new(run->applied, json_string(run->files->items[i].name));
     }
     pg_result_free(r);

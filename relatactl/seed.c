@@ -326,13 +326,18 @@ static enum status second_pass(struct run *run, struct err *err)
 
 /* ---- the end ---- */
 
+static long long done_in_all(const struct run *run)
+{
+    return (long long)run->before.done + run->seed.counts.done;
+}
+
 static void print_summary(const struct run *run, const struct comparison *v, double seconds)
 {
     const struct seed_counts *c = &run->seed.counts;
     char took[32];
     (void)printf("store %s, model %s: %lld tuples in %s (%.0f/s)%s\n", run->seed.pin.store_id, run->seed.pin.model_id,
-                 (long long)(run->before.done + c->done), age_text(seconds, took),
-                 seconds > 0 ? (double)c->done / seconds : 0, run->job.resumed ? ", continued" : "");
+                 done_in_all(run), age_text(seconds, took), seconds > 0 ? (double)c->done / seconds : 0,
+                 run->job.resumed ? ", continued" : "");
     if (c->refused)
         (void)printf("%lld refused by the store and parked (relatactl dead-letters list)\n", (long long)c->refused);
     if (c->moved || c->retries || c->unknown)
@@ -463,8 +468,7 @@ static enum exit_code seed_run(struct ctl *ctl, const void *opts, int nargs, cha
         code = report(&run, &verdict, (double)(clock_mono_us() - started) / 1e6);
     } else {
         if (run.registered && st != ST_CONFIG)
-            err_prefix(&err, "stopped after %lld tuples (the same command goes on there)",
-                       (long long)(run.before.done + run.seed.counts.done));
+            err_prefix(&err, "stopped after %lld tuples (the same command goes on there)", done_in_all(&run));
         code = ctl_fail(ctl, &err);
         if (run.unsafe || (st == ST_MISSING && run.registered))
             code = EXIT_UNSAFE;

@@ -280,8 +280,10 @@ enum status seed_keys(struct seed *seed, const struct tuple_key *from, int64_t s
 {
     size_t n = (size_t)seed->options->in_flight, started = 0;
     struct seed_worker *workers = calloc(n, sizeof *workers);
+    if (!workers)
+        return err_set(err, ST_NOMEM, "", "no memory for threads");
     struct walk walk = {.seed = seed, .since = since, .tick = tick_fn, .arg = arg, .ticked = clock_mono_us()};
-    enum status st = workers ? ST_OK : err_set(err, ST_NOMEM, "", "no memory for threads");
+    enum status st = ST_OK;
     seed->ending = seed->failed = false;
     if (st == ST_OK && from && !(walk.at = tuple_key_dup(from)))
         st = err_set(err, ST_NOMEM, "", "no memory for a key");
@@ -297,7 +299,7 @@ enum status seed_keys(struct seed *seed, const struct tuple_key *from, int64_t s
     if (st == ST_OK)
         st = wait_below(&walk, 1, err);
     end_threads(seed, workers, started, st != ST_OK);
-    for (size_t i = 0; workers && i < n; i++)
+    for (size_t i = 0; i < n; i++)
         seed_worker_release(&workers[i]);
     drop_batches(seed);
     free(workers);

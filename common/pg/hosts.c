@@ -59,7 +59,7 @@ static enum status split(PQconninfoOption *options, struct pg_hosts *out, struct
     }
     /* "prefer-standby" means: a standby among all, and only then any. */
     int rounds = attrs && strcmp(attrs, "prefer-standby") == 0 ? 2 : 1;
-    struct pg_host *items = calloc((size_t)(n * rounds), sizeof *items);
+    struct pg_host *items = calloc((size_t)n * (size_t)rounds, sizeof *items);
     if (!items)
         return err_set(err, ST_NOMEM, "", "no memory for the hosts of a DSN");
     free(out->items);

@@ -102,15 +102,14 @@ static enum status prepared_name(struct pg_prepared *p, const char *sql, struct 
     return p->server_name ? ST_OK : err_set(err, ST_NOMEM, "", "no memory for a prepared statement");
 }
 
-static enum status prepared_add(struct pg *pg, const char *name, struct pg_prepared **out, struct err *err)
+static struct pg_prepared *prepared_add(struct pg *pg, const char *name)
 {
     struct pg_prepared *list = realloc(pg->prepared, (pg->nprepared + 1) * sizeof *list);
     if (!list)
-        return err_set(err, ST_NOMEM, "", "no memory for a prepared statement");
+        return NULL;
     pg->prepared = list;
-    *out = &list[pg->nprepared++];
-    **out = (struct pg_prepared){.name = name};
-    return ST_OK;
+    list[pg->nprepared] = (struct pg_prepared){.name = name};
+    return &list[pg->nprepared++];
 }
 
 static enum status prepare_at_server(struct pg *pg, const struct pg_prepared *p, const char *sql, mono_us deadline,
@@ -143,9 +142,11 @@ static enum status prepared_get(struct pg *pg, const char *name, const char *sql
         *out = p->server_name;
         return ST_OK;
     }
-    enum status st = p ? ST_OK : prepared_add(pg, name, &p, err);
-    if (st == ST_OK)
-        st = prepared_name(p, sql, err);
+    if (!p)
+        p = prepared_add(pg, name);
+    if (!p)
+        return err_set(err, ST_NOMEM, "", "no memory for a prepared statement");
+    enum status st = prepared_name(p, sql, err);
     if (st != ST_OK)
         return st;
     struct err own;

@@ -326,6 +326,52 @@ static void test_trace_verdicts(void **state)
     assert_int_equal(ctl_run(h, NULL, &out, CTL("trace")), 2);
 }
 
+/* ---- privileges ---- */
+
+static void as_role(struct harness *h, int want, const char *role, const char *const *args)
+{
+    const char *argv[32] = {0}, *out;
+    size_t n = 0;
+    for (; args[n]; n++)
+        argv[n] = args[n];
+    argv[n++] = "--set";
+    argv[n++] = harness_strf(h, "pg.dsn=%s", harness_dsn(h, harness_strf(h, "%s_%.40s:x", role, h->id), NULL, NULL));
+    int code = ctl_run(h, NULL, &out, argv);
+    if (code != want)
+        fail_msg("%s: %s %s: exit code %d, not %d: %s", role, args[0], args[1] ? args[1] : "", code, want, out);
+}
+
+static void test_documented_roles_suffice(void **state)
+{
+    struct harness *h = *state;
+    static const char *const roles[] = {"writer", "repair", "auditor"};
+    for (size_t i = 0; i < 3; i++)
+        harness_sqlf(h, "CREATE ROLE %s_%.40s LOGIN PASSWORD 'x' IN ROLE relata_%s", roles[i], h->id, roles[i]);
+    grant_many(h, 5);
+    grant_one(h, "doc:1", "no_such_relation", "user:a");
+    const char *key = "doc:1#viewer@user:u1";
+    as_role(h, 1, "writer", CTL("seed")); /* one is refused and parked */
+    as_role(h, 1, "writer", CTL("seed", "--merge", "--store-id", h->store_id, "--no-verify", "--restart"));
+    as_role(h, 0, "auditor", CTL("lag"));
+    as_role(h, 0, "auditor", CTL("trace", key));
+    as_role(h, 0, "auditor", CTL("store", "show"));
+    as_role(h, 1, "auditor", CTL("store", "verify", "--full"));
+    as_role(h, 0, "auditor", CTL("model", "show"));
+    as_role(h, 0, "auditor", CTL("dead-letters", "list"));
+    as_role(h, 1, "auditor", CTL("dead-letters", "drop", "--all", "--yes"));
+    as_role(h, 1, "auditor", CTL("store", "own", "doc#viewer"));
+    as_role(h, 0, "repair", CTL("dead-letters", "replay", "--all"));
+    as_role(h, 0, "repair", CTL("dead-letters", "drop", "--all", "--yes"));
+    as_role(h, 0, "repair", CTL("store", "own", "doc#viewer"));
+    as_role(h, 0, "repair", CTL("store", "disown", "doc#viewer"));
+    as_role(h, 0, "repair", CTL("store", "pin", h->store_id));
+    as_role(h, 0, "repair", CTL("model", "use", h->model_id));
+    store_put(h, "doc:77", "viewer", "user:a");
+    as_role(h, 0, "repair", CTL("adopt"));
+    for (size_t i = 0; i < 3; i++)
+        harness_sqlf(h, "DROP ROLE %s_%.40s", roles[i], h->id);
+}
+
 /* ---- events ---- */
 
 static void test_events_shows_what_is_applied(void **state)
@@ -364,6 +410,7 @@ int main(void)
         HARNESS_TEST(test_model_use_by_file_and_by_id, world),
         HARNESS_TEST(test_W11_model_use_brings_parked_changes_back, world),
         HARNESS_TEST(test_trace_verdicts, world),
+        HARNESS_TEST(test_documented_roles_suffice, world),
         HARNESS_TEST(test_events_shows_what_is_applied, world | HARNESS_NATS),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
