@@ -272,6 +272,10 @@ static void write_failed(struct worker *k, struct batch *b, struct verdict *v)
         refused(k, b, v);
         return;
     }
+    if (st == ST_STOPPED) { /* nothing was sent */
+        again(v, 0);
+        return;
+    }
     metric_retry(st);
     log_err(b->tries == 0 ? LOG_LVL_WARN : LOG_LVL_DEBUG, "a Write failed and will be tried again", &v->err, NULL);
     if (st == ST_CONFLICT)
