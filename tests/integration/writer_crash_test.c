@@ -100,6 +100,25 @@ static void test_a_paused_writer_that_goes_on_does_no_harm(void **state)
     fake_store_stop(f);
 }
 
+/* Another writer has applied and acknowledged a newer state when this one's Write takes effect: nothing pends any more,
+ * and yet the newer state must be written again. */
+static void test_a_newer_state_that_was_overwritten_comes_back(void **state)
+{
+    struct harness *h = *state;
+    struct fake_store *f = fake_store_start(h->store_url);
+    int held = fake_store_rule(
+        f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_PASS, .delay_ms = harness_ms(1000)});
+    struct proc *w = start(h, f);
+    grant_tuple(h, "doc:1", "viewer", "user:x");
+    assert_rule_used(f, held, 1);
+    harness_sql(h, "SELECT relata.delete_tuple('doc:1', 'viewer', 'user:x'); DELETE FROM relata.outbox");
+    assert_presence_eventually(h, true, "doc:1", "viewer", "user:x");
+    assert_presence_eventually(h, false, "doc:1", "viewer", "user:x");
+    assert_sql_eventually(h, "SELECT count(*) FROM relata.inflight", "0", WAIT_MS);
+    proc_stop(w);
+    fake_store_stop(f);
+}
+
 static void test_W14_sigterm_lets_the_write_in_flight_end(void **state)
 {
     struct harness *h = *state;
@@ -260,6 +279,7 @@ int main(void)
         HARNESS_TEST(test_W13_killed_after_the_effect_before_the_acknowledgement, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_dead_writers_request_lands_after_the_revocation, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_paused_writer_that_goes_on_does_no_harm, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_a_newer_state_that_was_overwritten_comes_back, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W14_sigterm_lets_the_write_in_flight_end, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W14_sigterm_is_bounded, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_second_sigterm_ends_at_once, HARNESS_DB | HARNESS_STORE),

@@ -185,6 +185,27 @@ static void test_a_store_that_was_swapped_during_an_outage_gets_no_write(void **
     fake_store_stop(f);
 }
 
+/* From the commit of another pin on, nothing more goes to the former store, whether the writer has heard of it or not.
+ */
+static void test_a_change_of_the_pins_transaction_goes_to_the_new_store(void **state)
+{
+    struct harness *h = *state;
+    const char *store, *model;
+    struct err err;
+    harness_store_new(h, NULL, &store, &model);
+    struct proc *w = writer_start(h, NULL);
+    proc_ready_wait(w, WAIT_MS);
+    harness_sqlf(h,
+                 "UPDATE relata.store SET store_id = '%s', model_id = '%s'; "
+                 "SELECT relata.write_tuple('doc:new', 'viewer', 'user:x')",
+                 store, model);
+    assert_sql_eventually(h, "SELECT count(*) FROM relata.outbox", "0", WAIT_MS);
+    assert_false(store_has(h, "doc:new", "viewer", "user:x"));
+    assert_int_equal(store_conn_use(h->store_conn, store, &err), ST_OK);
+    assert_true(store_has(h, "doc:new", "viewer", "user:x"));
+    proc_stop(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +218,7 @@ int main(void)
         HARNESS_TEST(test_a_restored_store_lacks_the_last_change, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_one_removed_tuple_is_counted_as_drift, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_store_that_was_swapped_during_an_outage_gets_no_write, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_a_change_of_the_pins_transaction_goes_to_the_new_store, HARNESS_DB | HARNESS_STORE),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

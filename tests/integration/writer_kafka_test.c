@@ -371,6 +371,43 @@ static void test_a_record_ahead_of_its_row_waits(void **state)
     proc_stop(w);
 }
 
+/* The same while the key is late: its old state is written again at the end of the window, its new one is waited for.
+ */
+static void test_a_record_ahead_of_its_row_waits_when_its_key_was_late(void **state)
+{
+    struct harness *h = *state;
+    struct fake_store *f = fake_store_start(h->store_url);
+    struct producer p;
+    make_topic(h, 1);
+    producer_open(&p, h);
+    int lost = fake_store_rule(f, &(struct fake_rule){.path = "/write", .times = 1, .action = FAKE_CUT_AFTER});
+    struct proc *w =
+        writer_start(h, "--set", "writer.source=kafka", "--set", harness_strf(h, "store.url=%s", fake_store_url(f)),
+                     "--set", harness_strf(h, "store.late_window=%dms", harness_ms(3000)), NULL);
+    struct pg *slow = harness_connect(h, NULL);
+    struct pg_result *r = NULL;
+    struct err err;
+    grant_tuple(h, "doc:1", "viewer", "user:x");
+    produce_rows(&p, "true");
+    assert_rule_used(f, lost, 1);
+    assert_int_equal(pg_exec(slow, "BEGIN; SELECT relata.delete_tuple('doc:1', 'viewer', 'user:x')", DEADLINE, &err),
+                     ST_OK);
+    assert_int_equal(
+        pg_query(slow, NULL, "SELECT id, xid FROM relata.outbox WHERE op = 'delete'", NULL, 0, DEADLINE, &r, &err),
+        ST_OK);
+    produce_change(&p, "default", pg_int(r, 0, 0), (uint64_t)pg_int(r, 0, 1), "delete", "doc:1", "viewer", "user:x");
+    pg_result_free(r);
+    assert_metric_eventually(w, "relata_writer_late_batches_total", 1, WAIT_MS);
+    assert_int_equal(pg_exec(slow, "COMMIT", DEADLINE, &err), ST_OK);
+    assert_converged(h, CONVERGE_MS);
+    assert_committed(h, 1, 2);
+    assert_false(store_has(h, "doc:1", "viewer", "user:x"));
+    pg_close(slow);
+    kafka_producer_free(p.p);
+    proc_stop(w);
+    fake_store_stop(f);
+}
+
 static void test_a_record_of_a_row_that_never_comes_is_given_up(void **state)
 {
     struct harness *h = *state;
@@ -456,6 +493,8 @@ int main(void)
         HARNESS_TEST(test_W46_a_fresh_group_begins_with_the_first_record, HARNESS_DB | HARNESS_STORE | HARNESS_KAFKA),
         HARNESS_TEST(test_W47_an_unreadable_record_stalls_nobody, HARNESS_DB | HARNESS_STORE | HARNESS_KAFKA),
         HARNESS_TEST(test_a_record_ahead_of_its_row_waits, HARNESS_DB | HARNESS_STORE | HARNESS_KAFKA),
+        HARNESS_TEST(test_a_record_ahead_of_its_row_waits_when_its_key_was_late,
+                     HARNESS_DB | HARNESS_STORE | HARNESS_KAFKA),
         HARNESS_TEST(test_a_record_of_a_row_that_never_comes_is_given_up, HARNESS_DB | HARNESS_STORE | HARNESS_KAFKA),
         HARNESS_TEST(test_a_rebalance_in_the_middle_of_a_batch, HARNESS_DB | HARNESS_STORE | HARNESS_KAFKA),
         HARNESS_TEST(test_a_full_window_pauses_and_goes_on, HARNESS_DB | HARNESS_STORE | HARNESS_KAFKA),
