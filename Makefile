@@ -65,7 +65,7 @@ lint fuzz: DEPS := base test lint
 deps:
 	$(Q)scripts/install-deps $(DEPS)
 
-tests-build: build $(UNIT_TESTS) $(INTEGRATION_TESTS)
+tests-build: bench-build $(UNIT_TESTS) $(INTEGRATION_TESTS)
 bench-build: build $(BENCH_BIN)
 fuzz-build: $(FUZZERS)
 

@@ -38,7 +38,7 @@ run_relay() {
     began=$(now)
     start_relay relay relay "r$1" --set relay.resend_after=0
     until_sql relay relay "SELECT confirmed_flush_lsn >= '$END_LSN' FROM pg_replication_slots WHERE slot_name = 'relata_r$1'" \
-        --every-ms 20
+        --every-ms 50
     rows=$(metric relay relata_relay_rows_total)
     stop relay
     ((rows == RELAY_ROWS)) || fail "the relay carried $rows of $RELAY_ROWS rows"

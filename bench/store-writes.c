@@ -18,6 +18,7 @@
 #define CONNECT_MS 30000
 #define QUERY_MS 60000
 #define LANES_MAX 256
+#define TRIES 5 /* a store that is too slow for once; a writer would try again too */
 
 struct settings {
     char *dsn, *store_id, *model_id;
@@ -118,9 +119,13 @@ static void *lane_main(void *arg)
     for (size_t at = 0; at < l->n && l->st == ST_OK; at += batch) {
         size_t n = l->n - at < batch ? l->n - at : batch;
         qsort(l->tuples + at, n, sizeof *l->tuples, by_key);
-        l->st = store_write(l->conn, l->cfg->model_id, l->tuples + at, n, NULL, 0,
-                            deadline_in_ms(l->cfg->store.request_timeout_ms), &l->err);
-        l->writes++;
+        for (int tries = 0; tries < TRIES; tries++) {
+            l->st = store_write(l->conn, l->cfg->model_id, l->tuples + at, n, NULL, 0,
+                                deadline_in_ms(l->cfg->store.request_timeout_ms), &l->err);
+            l->writes++;
+            if (!status_is_retryable(l->st))
+                break;
+        }
     }
     return NULL;
 }

@@ -23,6 +23,7 @@
 #define PIDS_MAX 8
 #define STATEMENT_MS 60000
 #define BODY_MAX (4u << 20)
+#define PAUSE_MAX_US 2000000.0
 
 struct until {
     const char *sql, *metric, *url;
@@ -35,6 +36,8 @@ struct until {
     struct pg *pg;
     CURL *curl;
     struct buf body;
+    double first, last; /* values of the metric, and when the first was read */
+    mono_us first_at;
 };
 
 /* ---- processes ---- */
@@ -120,8 +123,24 @@ static bool ask_metric(struct until *u, bool *yes, struct err *err)
         return err_set(err, ST_FATAL, "", "%s: %s", u->url, why), false;
     if (!buf_ok(&u->body) || !metric_sum(buf_str(&u->body), u->metric, &value))
         return err_set(err, ST_FATAL, "", "%s: no metric %s", u->url, u->metric), false;
+    if (!u->first_at) {
+        u->first = value;
+        u->first_at = clock_mono_us();
+    }
+    u->last = value;
     *yes = value >= u->at_least;
     return true;
+}
+
+/* Reading a metric costs the program milliseconds: while the goal is far, it is read seldom. */
+static mono_us pause_us(const struct until *u)
+{
+    double passed = (double)(clock_mono_us() - u->first_at), pause = (double)u->every_ms * 1000;
+    if (u->metric && u->last > u->first) {
+        double left = (u->at_least - u->last) * passed / (u->last - u->first);
+        pause = left / 3 > pause ? left / 3 : pause;
+    }
+    return (mono_us)(pause < PAUSE_MAX_US ? pause : PAUSE_MAX_US);
 }
 
 static bool ask(struct until *u, bool *yes, struct err *err)
@@ -168,7 +187,7 @@ static bool wait_for_it(struct until *u, struct err *err)
                            : u->metric ? u->metric
                                        : "process has not ended"),
                    false;
-        next += u->every_ms * 1000;
+        next += pause_us(u);
         if (next < clock_mono_us())
             next = clock_mono_us();
         if (stop_sleep_until(next) != ST_OK)
