@@ -87,7 +87,7 @@ struct kafka_message {
 };
 
 struct kafka_rebalance {
-    void (*assigned)(void *arg, int32_t partition);
+    void (*assigned)(void *arg, int32_t partition); /* not paused, whatever it was before */
     /* Drain what is in flight of it and commit its offset before returning: the commit is then waited for (at most
      * 5 s) and the partition released. Called for all partitions of a rebalance before any is released. */
     void (*revoked)(void *arg, int32_t partition);
