@@ -81,7 +81,7 @@ static json_t *documents(const struct pg_result *r, int col)
 
 /* ---- list, show ---- */
 
-static void print_list(const struct pg_result *r, int64_t total)
+static void print_list(const struct pg_result *r)
 {
     struct table *t = table_new(7, (const char *const[]){"ID", "STORE", "PARKED", "TRIES", "CODE", "TUPLE", "REASON"});
     for (int i = 0; i < pg_rows(r); i++) {
@@ -92,8 +92,6 @@ static void print_list(const struct pg_result *r, int64_t total)
                                            pg_text(r, i, 2), pg_text(r, i, 6)});
     }
     table_print(t);
-    if (total > pg_rows(r))
-        (void)printf("%d of %lld shown (--limit)\n", pg_rows(r), (long long)total);
 }
 
 static enum exit_code list_run(struct ctl *ctl, const void *opts, int nargs, char **args)
@@ -123,7 +121,9 @@ static enum exit_code list_run(struct ctl *ctl, const void *opts, int nargs, cha
     else if (pg_rows(r) == 0)
         (void)printf("nothing is parked\n");
     else
-        print_list(r, pg_int(r, 0, 9));
+        print_list(r);
+    if (st == ST_OK && pg_rows(r) && pg_int(r, 0, 9) > pg_rows(r))
+        (void)fprintf(stderr, "%d of %lld shown (--limit)\n", pg_rows(r), (long long)pg_int(r, 0, 9));
     pg_result_free(r);
     choice_release(&c);
     return code;

@@ -79,6 +79,23 @@ export RELATA_PG_DSN=$DSN
 rc=0
 "$CTL" migrate >/dev/null || rc=$?
 ok 'migrate' 0 "$rc"
+# An installed program finds its migrations beside itself, whatever the working folder is.
+mkdir -p "$DIR/prefix/bin" "$DIR/prefix/share/relata"
+cp "$CTL" "$DIR/prefix/bin/"
+cp -r migrations "$DIR/prefix/share/relata/migrations"
+ok 'migrate, installed' 'schema relata is up to date' "$(cd / && "$DIR/prefix/bin/relatactl" migrate | sed 's/:.*//')"
+rm -r "$DIR/prefix/share"
+rc=0
+(cd "$ROOT" && "$DIR/prefix/bin/relatactl" migrate) >"$DIR/out" 2>"$DIR/err" || rc=$?
+ok 'migrate, installed without migrations' '2 1' "$rc $(grep -c 'name their folder with --dir' "$DIR/err")"
+
+# A list that is cut says so, and where.
+psql -XAtq "$DSN" -c "INSERT INTO relata.dead_letter (store, op, object, relation, subject, code, reason) SELECT 'default',
+    'write', 'doc:' || g, 'viewer', 'user:a', 'x', 'y' FROM generate_series(1, 5) AS g"
+"$CTL" dead-letters list --limit 2 --json >"$DIR/out" 2>"$DIR/err"
+ok 'dead-letters list --limit' '2 2 of 5 shown (--limit)' "$(jq length "$DIR/out") $(cat "$DIR/err")"
+"$CTL" dead-letters drop --all --yes >/dev/null
+
 refused 1 'no store "x"' lag --store x
 refused 1 'is not pinned' store verify
 refused 1 'is not pinned' model show
