@@ -146,8 +146,8 @@ static void show_life(struct run *run, bool last)
     progress_line(&run->progress, last, "  %3.0f s %7s commits %7s applied %4s pending  p50 %s  p99 %s",
                   seconds_since(run->begun), progress_count(atomic_load(&run->counts.committed), a),
                   progress_count(watch_has_events(run->watch) ? seen.changes : seen.transactions, b),
-                  progress_count((uint64_t)run->lag.pending, c), progress_time(times.p50, d),
-                  progress_time(times.p99, e));
+                  progress_count((uint64_t)run->lag.pending, c), times.n ? progress_time(times.p50, d) : "-",
+                  times.n ? progress_time(times.p99, e) : "-");
 }
 
 static enum status live(struct run *run, struct err *err)
