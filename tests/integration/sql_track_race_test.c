@@ -330,7 +330,8 @@ static void test_random_changes_leave_exactly_the_tuples_of_the_rows(void **stat
             h,
             "WITH e AS (SELECT 'doc:' || doc AS o, 'user:' || who AS s FROM public.a WHERE doc IS NOT NULL AND who IS "
             "NOT NULL UNION SELECT 'doc:' || doc, 'user:' || who FROM public.b WHERE who IS NOT NULL UNION "
-            "SELECT 'doc:' || doc, 'user:' || who FROM public.c WHERE NOT gone AND who IS NOT NULL), "
+            "SELECT 'doc:' || doc, 'user:' || who FROM public.c WHERE NOT gone AND doc IS NOT NULL AND who IS NOT "
+            "NULL), "
             "l AS (SELECT object AS o, subject AS s FROM relata.tuple WHERE present) "
             "SELECT coalesce(string_agg(d.what || d.o || '@' || d.s, ', '), '') FROM ("
             "SELECT 'lost ' AS what, * FROM (TABLE e EXCEPT TABLE l) x UNION ALL "
