@@ -32,6 +32,7 @@ struct keeper {
     bool registered, standby;
     unsigned generation; /* of pg, when registered */
     struct parked parked;
+    char said[256]; /* why there is no session, as last logged */
     mono_us adopt_at, maintain_at, lag_at;
     int slot;
 };
@@ -55,6 +56,12 @@ static void lost(struct keeper *k, const struct err *err)
 {
     if (k->registered)
         log_err(LOG_LVL_WARN, "the session that says this writer lives is lost; registering anew", err, NULL);
+    else if (strncmp(k->said, err->text, sizeof k->said - 1) != 0) /* once for each reason */
+        log_err(LOG_LVL_WARN,
+                err->status == ST_MISSING ? "the database is not migrated (relatactl migrate); trying again"
+                                          : "no session with Postgres; trying again",
+                err, NULL);
+    (void)snprintf(k->said, sizeof k->said, "%.255s", err->text);
     k->registered = false;
     admin_ready(k->w->admin, "postgres", false, err->text);
     deactivate(k, "no connection to Postgres");
@@ -93,6 +100,7 @@ static enum status register_writer(struct keeper *k, struct err *err)
     events_pub_identity(k->w->events, id, epoch);
     metric_add(&m_registrations, 1);
     k->registered = true;
+    k->said[0] = '\0';
     k->generation = pg_generation(k->pg);
     k->adopt_at = k->lag_at = 0;
     admin_ready(k->w->admin, "postgres", true, "");
