@@ -180,25 +180,41 @@ static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, cha
 /* ---- replay ---- */
 
 /* Closing the row and enqueueing the current state are one statement. The insert into the outbox wakes a sleeping
- * reader, as every other does. */
+ * reader, as every other does. What is parked again meanwhile has an id above $4: its turn does not come again. */
 static const char replay_sql[] =
     "WITH picked AS MATERIALIZED (SELECT id, store, object, relation, subject FROM relata.dead_letter WHERE closed_at "
     "IS "
-    "NULL AND " CHOSEN " ORDER BY store, object, relation, subject LIMIT " BATCH_SQL " FOR UPDATE), "
+    "NULL AND id <= $4 AND " CHOSEN " ORDER BY store, object, relation, subject LIMIT " BATCH_SQL " FOR UPDATE), "
     "closed AS (UPDATE relata.dead_letter d SET closed_at = clock_timestamp(), closed_how = 'replayed' FROM picked p "
     "WHERE d.id = p.id RETURNING d.id) "
     "SELECT p.id, relata.touch_tuple(p.object, p.relation, p.subject, p.store, 'relatactl') FROM picked p";
 
+static enum status newest_id(struct ctl *ctl, int64_t *id, struct err *err)
+{
+    struct pg_result *r = NULL;
+    enum status st =
+        pg_query(ctl->pg, NULL, "SELECT max(id) FROM relata.dead_letter", NULL, 0, ctl_deadline(ctl), &r, err);
+    *id = st == ST_OK ? pg_int(r, 0, 0) : 0;
+    pg_result_free(r);
+    return st;
+}
+
 static enum status replay_all(struct ctl *ctl, const struct choice *c, struct buf *ids, int64_t *n, struct err *err)
 {
     int rows = 1;
+    int64_t newest = 0;
+    char scratch[24];
+    enum status found = newest_id(ctl, &newest, err);
+    if (found != ST_OK)
+        return found;
+    const struct pg_param params[] = {c->params[0], c->params[1], c->params[2], pg_p_int(newest, scratch)};
     while (rows > 0) {
         struct pg_result *r = NULL;
         enum status st = ST_RETRY;
         for (int tries = 0; tries < 5 && st == ST_RETRY; tries++) {
             if (tries && stop_sleep_until(deadline_in_ms(backoff_ms((unsigned)tries, 50, 1000))) == ST_STOPPED)
                 return err_set(err, ST_STOPPED, "", "interrupted after %lld", (long long)*n);
-            st = pg_query(ctl->pg, NULL, replay_sql, c->params, 3, ctl_deadline(ctl), &r, err);
+            st = pg_query(ctl->pg, NULL, replay_sql, params, 4, ctl_deadline(ctl), &r, err);
         }
         if (st != ST_OK) /* a lost answer: rows that are closed will not be picked again */
             return st;

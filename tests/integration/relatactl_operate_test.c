@@ -152,6 +152,23 @@ static void test_dead_letter_replay_of_many(void **state)
     assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.dead_letter WHERE closed_at IS NULL"), 300);
 }
 
+/* What is refused again at once is not replayed for ever. */
+static void test_dead_letter_replay_ends_though_all_are_parked_again(void **state)
+{
+    struct harness *h = *state;
+    harness_sql(
+        h, "CREATE FUNCTION public.park_again() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+           "INSERT INTO relata.dead_letter (outbox_id, store, op, object, relation, subject, code, reason) "
+           "VALUES (1, NEW.store, 'write', NEW.object, NEW.relation, NEW.subject, 'x', 'x'); RETURN NULL; END $$; "
+           "CREATE TRIGGER park_again AFTER UPDATE ON relata.dead_letter FOR EACH ROW EXECUTE FUNCTION "
+           "public.park_again(); "
+           "INSERT INTO relata.dead_letter (outbox_id, store, op, object, relation, subject, code, reason) SELECT 1, "
+           "'default', 'write', 'doc:' || g, 'viewer', 'user:a', 'x', 'x' FROM generate_series(1, 600) AS g");
+    json_t *doc = ctl_json(h, 0, CTL("dead-letters", "replay", "--all", "--json"));
+    assert_int_equal(int_at(doc, NULL, "replayed"), 600);
+    json_decref(doc);
+}
+
 /* ---- store ---- */
 
 static void test_store_pin_refuses_a_store_without_what_was_applied(void **state)
@@ -405,6 +422,7 @@ int main(void)
         HARNESS_TEST(test_dead_letter_replay_is_the_current_state, world),
         HARNESS_TEST(test_dead_letter_drop_needs_yes_and_leaves_a_trace, world),
         HARNESS_TEST(test_dead_letter_replay_of_many, world),
+        HARNESS_TEST(test_dead_letter_replay_ends_though_all_are_parked_again, world),
         HARNESS_TEST(test_store_pin_refuses_a_store_without_what_was_applied, world),
         HARNESS_TEST(test_store_pin_bad_ids, world),
         HARNESS_TEST(test_model_use_by_file_and_by_id, world),
