@@ -31,8 +31,11 @@ static void on_delivery(void *arg, uint64_t number, enum status st, const struct
 {
     struct sender *s = arg;
     struct window_item *item = window_item(&s->window, number);
-    if (!item)
+    if (!item) { /* forgotten: the window began anew */
+        if (s->alone == number)
+            s->alone = 0;
         return;
+    }
     if (st == ST_OK) {
         metric_observe_us(&m_ack_seconds, clock_mono_us() - item->sent_at);
         metric_add(&m_rows, 1);

@@ -195,6 +195,21 @@ static void test_fatal_errors_need_a_new_producer(void **state)
     assert_int_equal(kafka_producer_outstanding(w->sender.kafka), 0);
 }
 
+/* A message that went alone (a row sent again, at the end of a handover) when the stream begins. */
+static void test_a_message_that_was_forgotten_holds_nobody_up(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    struct outbox_row row = row_of(1, NULL);
+    w->sender.alone_from = 0;
+    assert_int_equal(sender_send(&w->sender, &row, (struct position){0, 0}, &err), ST_OK);
+    assert_true(w->sender.alone != 0);
+    window_restart(&w->sender.window, 0);
+    w->sender.alone_from = SIZE_MAX;
+    assert_int_equal(send_all(w, 2, 3, -1, NULL, &err), ST_OK);
+    assert_true(w->sender.alone == 0);
+}
+
 static void test_a_failed_parking_is_a_failure(void **state)
 {
     struct world *w = *state;
@@ -248,6 +263,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_R08_the_culprit_of_a_refused_batch_is_found, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_refused_batch_without_a_culprit_makes_batches_smaller, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fatal_errors_need_a_new_producer, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_message_that_was_forgotten_holds_nobody_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_failed_parking_is_a_failure, setup, teardown),
         cmocka_unit_test(test_what_correctness_rests_on_cannot_be_set),
     };
