@@ -48,13 +48,18 @@ bool status_is_retryable(enum status st)
     return st == ST_RETRY || st == ST_THROTTLED || st == ST_CONFLICT || st == ST_UNKNOWN || st == ST_DEADLINE;
 }
 
-/* Copies at most size - 1 bytes, cut at a code point; line breaks become spaces. */
+/* Copies at most size - 1 bytes, cut at a code point; line breaks and tabs become one space. */
 static void copy_line(char *to, size_t size, const char *from)
 {
-    size_t len = utf8_cut(from, strlen(from), size - 1);
+    size_t cut = utf8_cut(from, strlen(from), size - 1), len = 0;
 
-    for (size_t i = 0; i < len; i++)
-        to[i] = from[i] == '\n' || from[i] == '\r' ? ' ' : from[i];
+    for (size_t i = 0; i < cut; i++) {
+        bool blank = strchr("\n\r\t", from[i]) != NULL;
+        if (!blank)
+            to[len++] = from[i];
+        else if (len > 0 && to[len - 1] != ' ')
+            to[len++] = ' ';
+    }
     while (len > 0 && to[len - 1] == ' ')
         len--;
     to[len] = '\0';

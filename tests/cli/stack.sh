@@ -92,6 +92,10 @@ ok "changes that stay pending are a failure" 1 \
     "$(rc "${LIFE[@]}" --set life.seconds=1s --set life.rate=20 --set life.patience=2s)"
 ok "and told" yes "$(says 'changes stay pending')"
 
+ok "up starts it again" 0 "$(rc scripts/stack up)"
+ok "and says so" yes "$(says 'tuple-writer had ended, and is started again')"
+ok "then all runs" 0 "$(rc scripts/stack check)"
+
 ok "the stack stops" 0 "$(rc scripts/stack down)"
 ok "nothing of it runs" "" "$(running 2>/dev/null | grep -v '^grep' || true)"
 ok "stopping again is harmless" 0 "$(rc scripts/stack down)"
