@@ -290,6 +290,12 @@ static bool take_from(struct hint_table *t, struct entry_list *queue, struct ent
 size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, size_t whole)
 {
     size_t n = 0;
+    if (t->revokes.head && t->others.head && !t->turn_of_others) {
+        t->turn_of_others = true;
+        (void)take_from(t, &t->revokes, out, &n, max, max, whole);
+        return n;
+    }
+    t->turn_of_others = false;
     size_t share = t->others.head && max > 3 ? max - max / 4 : max;
     if (take_from(t, &t->revokes, out, &n, share, max, whole) && take_from(t, &t->others, out, &n, max, max, whole))
         (void)take_from(t, &t->revokes, out, &n, max, max, whole);

@@ -82,6 +82,7 @@ struct hint_table {
     size_t nbuckets, len;
     struct entry **groups; /* queued entries by group */
     struct entry_list revokes, others, delayed;
+    bool turn_of_others;
     hints_release *release;
     void *arg;
 };
@@ -99,9 +100,10 @@ struct entry *hint_table_find(struct hint_table *t, const struct tuple_key *key)
 struct entry *hint_table_ensure(struct hint_table *t, const struct tuple_key *key);
 
 /*
- * Move up to `max` queued entries into `out`, in the order in which they are to be dealt with: revocations first, but
- * at most three quarters of the room while others wait. Entries of one (transaction, object) come together, from both
- * queues; a group that would fit into an empty batch, of `whole` entries, but not into the rest of this one ends it.
+ * Move up to `max` queued entries into `out`. While both kinds wait, revocations alone (a small Write is a quick one)
+ * take turns with both, of which at least a quarter are others. Entries of one (transaction, object) come together,
+ * from both queues; a group that would fit into an empty batch, of `whole` entries, but not into the rest of this
+ * one ends it.
  */
 size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, size_t whole);
 /* Take this entry out of the queue or delayed list it stands in. */

@@ -20,11 +20,12 @@ enum { COL_SNAPSHOT, COL_ID, COL_XID, COL_OBJECT, COL_RELATION, COL_SUBJECT, COL
 static const char revokes_sql[] = PAGE_SQL("op = 'delete'");
 static const char others_sql[] = PAGE_SQL("op <> 'delete'");
 
-/* Changes of the same transactions to the same objects as a page of revocations: they belong into the same Write. */
+/* Changes of the same transactions to the same objects as a page of revocations: they belong into the same Write. Two
+ * bounds on xid instead of an equality, so that only the index on (store, xid, id) gives the order. */
 static const char siblings_sql[] =
     "SELECT NULL, " ROW_COLUMNS " FROM unnest($2::xid8[]) AS x (xid), LATERAL (SELECT * FROM relata.outbox r "
-    "WHERE r.store = $1 AND r.xid = x.xid AND r.op <> 'delete' ORDER BY r.store, r.xid, r.id LIMIT " SIBLINGS_MAX ") o "
-    "WHERE o.object = ANY ($3::text[])";
+    "WHERE r.store = $1 AND r.xid >= x.xid AND r.xid <= x.xid AND r.op <> 'delete' "
+    "ORDER BY r.store, r.xid, r.id LIMIT " SIBLINGS_MAX ") o WHERE o.object = ANY ($3::text[])";
 
 void scanner_init(struct scanner *s, bool revokes)
 {

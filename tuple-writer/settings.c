@@ -12,7 +12,7 @@ static const struct cfg_key keys[] = {
      "where hints come from: the outbox itself (one writer active, others stand by), or Kafka"},
     {"writer", "name", CFG_STRING, AT(name), "", 0, 0, NULL, NULL, false,
      "this process in relata.writer; empty = the host's name"},
-    {"writer", "lanes", CFG_INT, AT(lanes), "16", 1, 256, NULL, "lanes", false,
+    {"writer", "lanes", CFG_INT, AT(lanes), "8", 1, 256, NULL, "lanes", false,
      "Writes in flight at once; each lane has a thread, a Postgres connection and a store connection"},
     {"writer", "batch", CFG_INT, AT(batch), "100", 1, STORE_WRITE_MAX, NULL, "tuples", false,
      "tuples in one Write at most; not above the store's own limit"},

@@ -16,6 +16,11 @@
 /* Rows older than this with no lane at work mean that a hint was lost: everything is read again. */
 #define STRAY_MS 15000
 
+/* Pages come in the order of an index, whatever the statistics say: a plan that sorts is made for a small table and
+ * lasts until it is a large one. */
+static const char session_sql[] = "SET jit = off; SET enable_seqscan = off; SET enable_bitmapscan = off; "
+                                  "SET enable_sort = off; LISTEN relata_outbox";
+
 struct outbox {
     struct writer *w;
     struct pg *pg;
@@ -51,7 +56,7 @@ static enum status ensure_session(struct outbox *o, struct err *err)
         return ST_OK;
     }
     if (st == ST_OK)
-        st = pg_exec(o->pg, "SET jit = off; LISTEN relata_outbox", statement_deadline(o), err);
+        st = pg_exec(o->pg, session_sql, statement_deadline(o), err);
     if (st == ST_OK) {
         o->generation = pg_generation(o->pg);
         start_over(o);
