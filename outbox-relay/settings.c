@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/admin/metrics.h"
+#include "common/kafka/kafka.h"
 #include "outbox-relay/relay_metrics.h"
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyz0123456789_"
@@ -93,7 +94,7 @@ static enum status validate(const void *settings, struct err *err)
         st = check_group(s->writer_group, err);
     if (st == ST_OK && s->topic_replication == 0)
         st = err_set(err, ST_CONFIG, "", "relay.topic_replication = 0: give a number of brokers, or -1");
-    return st;
+    return st == ST_OK ? kafka_properties_check(&s->kafka, err) : st;
 }
 
 static void metrics_markdown(struct buf *out)

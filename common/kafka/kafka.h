@@ -31,6 +31,10 @@ struct kafka_header {
     size_t len;
 };
 
+/* Whether producers and consumers would take these properties; connects to nothing. ST_OK, or ST_CONFIG naming the key.
+ * For --check-config. */
+enum status kafka_properties_check(const struct cfg_map *properties, struct err *err) MUST_CHECK;
+
 /* ---- producer: one thread ---- */
 struct kafka_producer;
 

@@ -177,6 +177,19 @@ enum status kafka_conf(rd_kafka_conf_t **out, enum kafka_role role, const struct
     return ST_OK;
 }
 
+enum status kafka_properties_check(const struct cfg_map *properties, struct err *err)
+{
+    static const enum kafka_role roles[] = {KAFKA_PRODUCER, KAFKA_CONSUMER};
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {
+        rd_kafka_conf_t *conf;
+        enum status st = kafka_conf(&conf, roles[i], properties, err);
+        if (st != ST_OK)
+            return st;
+        rd_kafka_conf_destroy(conf);
+    }
+    return ST_OK;
+}
+
 enum status kafka_status(rd_kafka_resp_err_t code)
 {
 #pragma GCC diagnostic push

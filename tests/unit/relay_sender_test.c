@@ -241,6 +241,8 @@ static void test_what_correctness_rests_on_cannot_be_set(void **state)
         assert_int_equal(kafka_producer_new(&p, &map, NULL, NULL, &err), ST_CONFIG);
         assert_null(p);
         assert_non_null(strstr(err.text, keys[i]));
+        assert_int_equal(kafka_properties_check(&map, &err), ST_CONFIG);
+        assert_non_null(strstr(err.text, keys[i]));
     }
     struct cfg_map none = {0};
     struct kafka_producer *p;
