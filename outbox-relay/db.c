@@ -28,11 +28,11 @@ enum status db_connect(struct db *db, const char *dsn, const char *application_n
     /* The outbox's statistics are those of a queue: wrong most of the time. Its readers want the index order, always.
      * What the relay records must survive a crash of this server, which holds the slot too; a standby has no slot and
      * begins anew, so nothing waits for it. */
-    return pg_exec(
-        db->pg,
-        "SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; "
-        "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET synchronous_commit = local",
-        deadline_of(db), err);
+    return pg_exec(db->pg,
+                   "SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; "
+                   "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = "
+                   "0; SET synchronous_commit = local",
+                   deadline_of(db), err);
 }
 
 void db_close(struct db *db)

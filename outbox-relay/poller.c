@@ -148,13 +148,16 @@ static enum status page_send(struct poller *p, struct poller_store *s, struct er
     return ST_OK;
 }
 
-static enum status store_turn(struct poller *p, struct poller_store *s, bool *idle, struct err *err)
+/* One page. *waits: too many rounds of this store wait for reports. */
+static enum status store_turn(struct poller *p, struct poller_store *s, bool *idle, bool *waits, struct err *err)
 {
     enum status st = ST_OK;
     store_settle(p, s);
     if (!s->page) {
-        if (!s->current.snapshot && s->count == POLLER_ROUNDS)
-            return ST_THROTTLED;
+        if (!s->current.snapshot && s->count == POLLER_ROUNDS) {
+            *waits = true;
+            return ST_OK;
+        }
         bool begins = s->current.snapshot == NULL;
         st = page_fetch(p, s, err);
         if (st != ST_OK)
@@ -179,18 +182,19 @@ enum status poller_turn(struct poller *p, bool *idle, struct err *err)
 {
     *idle = true;
     enum status st = list_stores(p, err);
-    bool throttled = false;
-    for (size_t i = 0; st == ST_OK && i < p->nstores; i++) {
-        st = store_turn(p, &p->stores[i], idle, err);
-        if (st == ST_THROTTLED) {
-            throttled = true;
-            st = ST_OK;
-        }
+    bool waits = false;
+    for (size_t n = 0; st == ST_OK && n < p->nstores; n++) {
+        size_t i = (p->turn + n) % p->nstores;
+        st = store_turn(p, &p->stores[i], idle, &waits, err);
+        if (st == ST_THROTTLED)
+            p->turn = i; /* it goes on with its page, then the next one has its turn */
     }
-    if (st == ST_OK && throttled) {
+    if (st == ST_OK && p->nstores > 0)
+        p->turn = (p->turn + 1) % p->nstores;
+    if (st == ST_OK && waits && *idle)
+        st = ST_THROTTLED;
+    if (st == ST_THROTTLED)
         *idle = false;
-        return ST_THROTTLED;
-    }
     return st;
 }
 

@@ -42,6 +42,7 @@ struct poller {
     char *start; /* base of stores that turn up */
     struct poller_store *stores;
     size_t nstores;
+    size_t turn; /* the store that comes first */
     mono_us listed_at;
     bool moved; /* the base of a store with rows has moved since poller_snapshot() */
 };

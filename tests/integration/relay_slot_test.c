@@ -405,10 +405,13 @@ static void test_least_privileges(void **state)
     assert_topic_has(r, "SELECT id FROM relata.outbox", SOON);
     proc_stop(p);
     harness_sqlf(h, "ALTER ROLE %.40s NOREPLICATION", h->id);
-    p = relay_start(h, "--set", dsn, "--set", "relay.mode=poll", NULL);
+    p = relay_start(h, "--set", dsn, "--set", "relay.mode=poll", "--set", "kafka.message.max.bytes=20000", NULL);
     proc_ready_wait(p, SOON);
     grants(h, "c", 10);
     assert_topic_has(r, "SELECT id FROM relata.outbox", SOON);
+    harness_sql(h, "INSERT INTO relata.outbox (op, object, relation, subject, actor) "
+                   "VALUES ('write', 'doc:big', 'viewer', 'user:a', repeat('x', 60000))");
+    assert_sql_eventually(h, "SELECT count(*) FROM relata.dead_letter", "1", SOON);
     assert_true(proc_metric(p, "relata_relay_maintain_failures_total") == 0);
     proc_stop(p);
     topic_reader_free(r);

@@ -332,7 +332,7 @@ static void test_poll_gives_every_store_its_turn(void **state)
     harness_sql(h, "INSERT INTO relata.outbox (store, op, object, relation, subject) "
                    "SELECT 'small', 'write', 'doc:' || i, 'viewer', 'user:a' FROM generate_series(1, 100) i");
     topic_create(h, h->topic, 1, NULL);
-    struct proc *p = relay_start(h, "--set", modes[POLL], "--set", "relay.in_flight=1000", NULL);
+    struct proc *p = relay_start(h, "--set", modes[POLL], "--set", "relay.in_flight=300", NULL);
     struct topic_reader *r = topic_read(h, h->topic);
     topic_reader_poll(r, 30100, harness_ms(60000));
     assert_int_equal(topic_distinct(r), 30100);
