@@ -553,17 +553,27 @@ END $$;
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Every tuple in which the object stands on either side, usersets of it included.
 
--- The keys of the ledger about an object: its own tuples, and those whose subject is it or a userset of it.
-CREATE FUNCTION relata.keys_about(store text, target text) RETURNS TABLE (object text, relation text, subject text)
-    LANGUAGE sql STABLE
+-- The ledger's rows about an object: its own tuples, and those whose subject is it or a userset of it; each once.
+CREATE FUNCTION relata.tuples_about(store text, target text)
+    RETURNS TABLE (object text, relation text, subject text, present boolean) LANGUAGE sql STABLE
 BEGIN ATOMIC
-    SELECT t.object, t.relation, t.subject FROM relata.tuple t WHERE t.store = keys_about.store AND t.object = target
-    UNION
-    SELECT t.object, t.relation, t.subject FROM relata.tuple t WHERE t.store = keys_about.store AND t.subject = target
-    UNION
-    SELECT t.object, t.relation, t.subject FROM relata.tuple t
-    WHERE t.store = keys_about.store AND t.subject >= (target || '#') COLLATE "C" AND t.subject < (target || '$') COLLATE "C";
+    SELECT t.object, t.relation, t.subject, t.present FROM relata.tuple t
+    WHERE t.store = tuples_about.store AND t.object = target
+    UNION ALL
+    SELECT t.object, t.relation, t.subject, t.present FROM relata.tuple t
+    WHERE t.store = tuples_about.store AND t.subject = target AND t.object <> target
+    UNION ALL
+    SELECT t.object, t.relation, t.subject, t.present FROM relata.tuple t
+    WHERE t.store = tuples_about.store AND t.subject >= (target || '#') COLLATE "C" AND t.subject < (target || '$') COLLATE "C"
+      AND t.object <> target;
 END;
+
+-- True if a change of the tuple is parked.
+CREATE FUNCTION relata.is_parked(store text, object text, relation text, subject text) RETURNS boolean
+    LANGUAGE sql STABLE
+    RETURN (SELECT true FROM relata.dead_letter d
+            WHERE d.store = is_parked.store AND d.object = is_parked.object AND d.relation = is_parked.relation
+              AND d.subject = is_parked.subject AND d.closed_at IS NULL) IS NOT NULL;
 
 -- Deletes those whose last change is older than `before`, parked ones too. They are locked first: what a transaction that
 -- held one has granted anew meanwhile stays.
@@ -575,12 +585,10 @@ DECLARE
     s text[];
 BEGIN
     SELECT array_agg(k.object), array_agg(k.relation), array_agg(k.subject) INTO o, r, s
-    FROM (SELECT t.object, t.relation, t.subject FROM relata.keys_about(purge.store, target) k
-          JOIN relata.tuple t ON t.store = purge.store AND t.object = k.object AND t.relation = k.relation
-               AND t.subject = k.subject
-          WHERE t.version < before
-            AND (t.present OR EXISTS (SELECT FROM relata.dead_letter d WHERE d.closed_at IS NULL AND d.store = t.store
-                                      AND d.object = t.object AND d.relation = t.relation AND d.subject = t.subject))
+    FROM (SELECT t.object, t.relation, t.subject FROM relata.tuples_about(purge.store, target) k
+          JOIN relata.tuple t ON t.object = k.object AND t.relation = k.relation AND t.subject = k.subject
+               AND t.store = purge.store
+          WHERE t.version < before AND (t.present OR relata.is_parked(t.store, t.object, t.relation, t.subject))
           ORDER BY t.object, t.relation, t.subject FOR UPDATE OF t) k;
     IF o IS NULL THEN
         RETURN 0;
@@ -599,7 +607,7 @@ BEGIN
         PERFORM relata.check_row(store, 'delete', 'a:a', 'a', 'a:a', NULL, NULL, NULL);
     END IF;
     IF target IS NULL OR target LIKE '%:*' OR strpos(target, '#') > 0 OR strpos(target, ':') < 2
-       OR NOT relata.object_ok(target) AND NOT EXISTS (SELECT FROM relata.keys_about(store, target)) THEN
+       OR NOT relata.object_ok(target) AND NOT EXISTS (SELECT FROM relata.tuples_about(store, target)) THEN
         PERFORM relata.refuse(CASE kind WHEN 'erase_subject' THEN 'subject' ELSE 'object' END, target, 'must be type:id', CASE
             WHEN target LIKE '%:*' THEN 'Delete grants to everybody one by one, with relata.delete_tuples().'
             WHEN strpos(target, '#') > 0 THEN 'Name the object; its usersets go with it.'

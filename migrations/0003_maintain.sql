@@ -68,7 +68,7 @@ BEGIN
              ORDER BY r.id LIMIT 100 FOR UPDATE SKIP LOCKED LOOP
         DELETE FROM relata.tuple t
         USING (SELECT t.object, t.relation, t.subject FROM relata.tuple t
-               JOIN relata.keys_about(q.store, q.target) k ON k.object = t.object AND k.relation = t.relation AND k.subject = t.subject
+               JOIN relata.tuples_about(q.store, q.target) k ON k.object = t.object AND k.relation = t.relation AND k.subject = t.subject
                WHERE t.store = q.store AND NOT t.present AND relata.at_rest(t.store, t.object, t.relation, t.subject)
                  AND t.version = (SELECT s.version FROM relata.tuple s WHERE s.object = t.object AND s.relation = t.relation
                                   AND s.subject = t.subject AND s.store = t.store)
@@ -85,10 +85,7 @@ BEGIN
         names := ARRAY[q.target, substr(q.target, strpos(q.target, ':') + 1)];
         UPDATE relata.dead_letter d SET actor = 'erased:' || q.id WHERE d.actor = ANY (names);
         UPDATE relata.request r SET actor = 'erased:' || q.id WHERE r.actor = ANY (names);
-        left_over := EXISTS (SELECT FROM relata.keys_about(q.store, q.target) k
-                             JOIN relata.tuple t ON t.store = q.store AND t.object = k.object AND t.relation = k.relation
-                                  AND t.subject = k.subject
-                             WHERE NOT t.present)
+        left_over := EXISTS (SELECT FROM relata.tuples_about(q.store, q.target) a WHERE NOT a.present)
             OR EXISTS (SELECT FROM relata.dead_letter d
                        WHERE d.store = q.store AND d.closed_at IS NULL
                          AND (d.object = q.target OR d.subject = q.target
@@ -137,7 +134,7 @@ BEGIN
         SELECT i.store, k.o, k.r, k.s FROM relata.inflight i, unnest(i.objects, i.relations, i.subjects) AS k(o, r, s)
         WHERE EXISTS (SELECT FROM tombstone)
     ), old AS MATERIALIZED (
-        SELECT t.store, t.object, t.relation, t.subject FROM relata.tuple t
+        SELECT t.ctid AS at FROM relata.tuple t
         WHERE t.ctid = ANY (ARRAY(SELECT at FROM tombstone WHERE changed_at < clock_timestamp() - keep LIMIT max_rows))
           AND NOT t.present AND t.changed_at < clock_timestamp() - keep
           AND t.version = (SELECT s.version FROM relata.tuple s WHERE s.object = t.object AND s.relation = t.relation
@@ -145,13 +142,10 @@ BEGIN
           AND NOT EXISTS (SELECT FROM busy b WHERE b.store = t.store AND b.o = t.object AND b.r = t.relation AND b.s = t.subject)
           AND (SELECT true FROM relata.outbox o WHERE o.key = relata.key_hash(t.object, t.relation, t.subject)
                AND o.store = t.store LIMIT 1) IS NULL
-          AND (SELECT true FROM relata.dead_letter d WHERE d.store = t.store AND d.object = t.object
-               AND d.relation = t.relation AND d.subject = t.subject AND d.closed_at IS NULL) IS NULL
+          AND NOT relata.is_parked(t.store, t.object, t.relation, t.subject)
         FOR UPDATE OF t SKIP LOCKED
     ), gone AS (
-        DELETE FROM relata.tuple t USING old
-        WHERE t.object = old.object AND t.relation = old.relation AND t.subject = old.subject AND t.store = old.store
-        RETURNING 1
+        DELETE FROM relata.tuple WHERE ctid = ANY (ARRAY(SELECT at FROM old)) RETURNING 1
     )
     SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM tombstone) INTO swept, left_behind;
     p.left_behind := p.left_behind + left_behind - swept;

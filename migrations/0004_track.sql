@@ -275,13 +275,19 @@ BEGIN
                          THEN relata.check_condition(w.condition_name, w.condition_context)::text END
         FROM want w
     ), up AS (
-        UPDATE relata.tuple t
-        SET present = w.present, condition_name = w.condition_name, condition_context = w.condition_context,
-            version = nextval('relata.outbox_id'), changed_at = clock_timestamp()
+        -- An upsert, though all rows are there: it finds each by the index, whatever the planner believes about the ledger.
+        INSERT INTO relata.tuple AS t (store, object, relation, subject, present, condition_name, condition_context, version)
+        SELECT reconcile.store, w.o, w.r, w.s, w.present, w.condition_name, w.condition_context, nextval('relata.outbox_id')
         FROM checked w
-        WHERE t.object = w.o AND t.relation = w.r AND t.subject = w.s AND t.store = reconcile.store
-          AND (t.present <> w.present OR w.present AND (t.condition_name IS DISTINCT FROM w.condition_name
-               OR t.condition_context IS DISTINCT FROM w.condition_context))
+        ON CONFLICT (object, relation, subject, store) DO UPDATE
+            SET present = excluded.present, condition_name = excluded.condition_name,
+                condition_context = excluded.condition_context, version = nextval('relata.outbox_id'),
+                changed_at = clock_timestamp()
+            WHERE t.present <> excluded.present OR excluded.present AND (t.condition_name IS DISTINCT FROM excluded.condition_name
+                  OR t.condition_context IS DISTINCT FROM excluded.condition_context
+                  -- A deletion that waits for its repetition takes grants of an older version.
+                  OR (SELECT true FROM relata.request q WHERE q.store = reconcile.store AND q.repeated_at IS NULL
+                      AND q.done_at IS NULL LIMIT 1) IS NOT NULL)
         RETURNING t.object, t.relation, t.subject, t.present, t.condition_name, t.condition_context, t.version, t.changed_at)
     INSERT INTO relata.outbox (id, store, op, object, relation, subject, condition_name, condition_context, actor, headers,
                                xid, created_at)
@@ -298,6 +304,7 @@ END $$;
 CREATE FUNCTION relata.track_apply(store text, added_objects text[], added_relations text[], added_subjects text[],
                                    doubtful_objects text[], doubtful_relations text[], doubtful_subjects text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
     actor constant text := nullif(current_setting('relata.actor', true), '');
     headers constant jsonb := nullif(current_setting('relata.headers', true), '');
@@ -319,11 +326,11 @@ BEGIN
         n := relata.enqueue_writes(added_objects, added_relations, added_subjects, NULL, NULL, store, actor, headers);
         IF n < cardinality(added_objects) AND o IS NULL THEN
             -- Dropped ones are locked, not changed: mark them for older snapshots. What was written has its row.
-            UPDATE relata.tuple t SET version = t.version
-            FROM (SELECT DISTINCT u.o COLLATE "C" AS o, u.r COLLATE "C" AS r, u.s COLLATE "C" AS s
-                  FROM unnest(added_objects, added_relations, added_subjects) AS u(o, r, s)) k
-            WHERE t.object = k.o AND t.relation = k.r AND t.subject = k.s AND t.store = track_apply.store
-              AND NOT EXISTS (SELECT FROM relata.outbox b WHERE b.store = t.store AND b.id = t.version);
+            INSERT INTO relata.tuple AS t (store, object, relation, subject, present, version)
+            SELECT DISTINCT track_apply.store, u.o COLLATE "C", u.r COLLATE "C", u.s COLLATE "C", false, 0
+            FROM unnest(added_objects, added_relations, added_subjects) AS u(o, r, s)
+            ON CONFLICT (object, relation, subject, store) DO UPDATE SET version = t.version
+                WHERE (SELECT true FROM relata.outbox b WHERE b.store = t.store AND b.id = t.version) IS NULL;
         END IF;
     END IF;
     IF o IS NOT NULL THEN
@@ -370,10 +377,10 @@ BEGIN
     SELECT array_agg(k.o), array_agg(k.r), array_agg(k.s) INTO o, r, s
     FROM (SELECT DISTINCT k.o COLLATE "C" AS o, k.r COLLATE "C" AS r, k.s COLLATE "C" AS s
           FROM unnest(objects, relations, subjects, condition_names, condition_contexts) AS k(o, r, s, n, c)
-          WHERE NOT EXISTS (SELECT FROM relata.tuple t
-                            WHERE t.object = k.o AND t.relation = k.r AND t.subject = k.s AND t.store = of AND t.present
-                              AND t.condition_name IS NOT DISTINCT FROM k.n
-                              AND t.condition_context IS NOT DISTINCT FROM nullif(k.c, '{}'))) k;
+          WHERE (SELECT true FROM relata.tuple t
+                 WHERE t.object = k.o AND t.relation = k.r AND t.subject = k.s AND t.store = of AND t.present
+                   AND t.condition_name IS NOT DISTINCT FROM k.n
+                   AND t.condition_context IS NOT DISTINCT FROM nullif(k.c, '{}')) IS NULL) k;
     IF o IS NOT NULL THEN
         PERFORM relata.lock_keys(of, o, r, s);
         n := relata.reconcile(of, o, r, s, 'relata.backfill', NULL);
@@ -586,8 +593,9 @@ BEGIN
                    || '(' || coalesce(entry ->> 'when', 'true') || E'\n)', '%', '%%');
 END $$;
 
--- SQL that finds a rule's rows for given keys, by equality on the columns that the keys name.
-CREATE FUNCTION relata.track_lookup(tab regclass, view_name text, object text[], relation text[], subject text[]) RETURNS text
+-- SQL that finds which of given keys a rule's rows stand for, by equality on the columns that the keys name.
+CREATE FUNCTION relata.track_lookup(tab regclass, view_name text, object text[], relation text[], subject text[],
+                                    conditional boolean) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     matches text := '';
@@ -613,8 +621,13 @@ BEGIN
                                      'key_' || p[i], substr('ors', part, 1), i / 2);
         END LOOP;
     END LOOP;
-    RETURN format('SELECT k.n, v.condition_name, v.condition_context FROM unnest($1, $2, $3) WITH ORDINALITY AS k(o, r, s, n)%s, '
-                  'relata_track.%I AS v WHERE v.object = k.o AND v.relation = k.r AND v.subject = k.s%s',
+    -- Without a condition one row is enough, though thousands may stand for the same tuple.
+    RETURN format(CASE WHEN conditional
+                       THEN 'SELECT k.n, v.condition_name, v.condition_context FROM unnest($1, $2, $3) WITH ORDINALITY AS '
+                            'k(o, r, s, n)%1$s, relata_track.%2$I AS v WHERE v.object = k.o AND v.relation = k.r AND v.subject = k.s%3$s'
+                       ELSE 'SELECT k.n, NULL::text, NULL::jsonb FROM unnest($1, $2, $3) WITH ORDINALITY AS k(o, r, s, n)%1$s '
+                            'WHERE EXISTS (SELECT FROM relata_track.%2$I AS v WHERE v.object = k.o AND v.relation = k.r '
+                            'AND v.subject = k.s%3$s)' END,
                   matches, view_name, joins);
 END $$;
 
@@ -802,7 +815,7 @@ BEGIN
             || format(rule.query, CASE c.relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || tab,
                       (SELECT string_agg(format(', %I.%I AS %I', c.relname, col, 'key_' || col), '') FROM unnest(rule.columns) col));
         EXECUTE format('ALTER VIEW relata_track.%I OWNER TO %s', f || '_r' || n, owner);
-        lookups := lookups || relata.track_lookup(tab, f || '_r' || n, rule.object, rule.relation, rule.subject);
+        lookups := lookups || relata.track_lookup(tab, f || '_r' || n, rule.object, rule.relation, rule.subject, rule.conditional);
         expected := expected || format('SELECT v.object, v.relation, v.subject, v.condition_name, v.condition_context FROM relata_track.%I v', f || '_r' || n);
         INSERT INTO relata.tracked_rule VALUES (this, n,
             CASE WHEN strpos(rule.object[1], ':') > 0 THEN split_part(rule.object[1], ':', 1) END,
@@ -892,7 +905,7 @@ BEGIN
     IF batch IS NULL OR batch < 1 THEN
         RAISE EXCEPTION 'batch must be at least 1 row' USING ERRCODE = 'RL003', DETAIL = format('batch is %s.', batch);
     END IF;
-    FOR part IN SELECT c.oid, c.oid::regclass AS name, greatest(c.reltuples / nullif(c.relpages, 0), 1) AS density
+    FOR part IN SELECT c.oid, c.oid::regclass AS name, CASE WHEN c.reltuples > 0 THEN greatest(c.reltuples / nullif(c.relpages, 0), 1) END AS density
                 FROM pg_class c
                 WHERE c.relkind = 'r' AND (c.oid = tab OR c.oid IN (SELECT p.relid FROM pg_partition_tree(tab) p WHERE p.isleaf))
                 ORDER BY c.oid LOOP
