@@ -103,12 +103,12 @@ enum status job_save(struct ctl *ctl, const struct job *job, bool finished, stru
     const struct pg_param params[] = {pg_p_text(job->kind), pg_p_text(ctl->settings.store.name),
                                       pg_p_text(position),  pg_p_text(pending),
                                       pg_p_text(counts),    pg_p_text(finished ? "t" : "f")};
-    enum status st =
-        pg_query(ctl->pg, NULL,
-                 "UPDATE relata.job SET position = $3::jsonb, pending = nullif($4::jsonb, 'null'), counts = "
-                 "$5::jsonb, updated_at = clock_timestamp(), finished_at = CASE WHEN $6::boolean THEN "
-                 "clock_timestamp() END WHERE kind = $1 AND store = $2",
-                 params, 6, ctl_deadline(ctl), NULL, err);
+    enum status st = pg_query(
+        ctl->pg, NULL,
+        "UPDATE relata.job SET position = nullif($3::jsonb, 'null'), pending = nullif($4::jsonb, 'null'), counts = "
+        "$5::jsonb, updated_at = clock_timestamp(), finished_at = CASE WHEN $6::boolean THEN "
+        "clock_timestamp() END WHERE kind = $1 AND store = $2",
+        params, 6, ctl_deadline(ctl), NULL, err);
     free(position);
     free(pending);
     free(counts);
