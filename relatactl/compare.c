@@ -28,6 +28,21 @@ static void judge(const struct store_tuple *held, const struct pg_result *r, int
         out->other_condition++;
 }
 
+/* A question to the ledger, through the loss of the session. */
+static enum status ask(struct ctl *ctl, const char *name, const char *sql, const struct pg_param *params, int n,
+                       mono_us deadline, struct pg_result **r, struct err *err)
+{
+    enum status st = ST_RETRY;
+    for (unsigned tries = 0; status_is_retryable(st) && tries < 8; tries++) {
+        if (tries && stop_sleep_until(deadline_in_ms(backoff_ms(tries, 100, 3000))) == ST_STOPPED)
+            return err_set(err, ST_STOPPED, "", "interrupted");
+        st = pg_alive(ctl->pg) ? ST_OK : pg_reopen(ctl->pg, ctl_deadline(ctl), err);
+        if (st == ST_OK)
+            st = pg_query(ctl->pg, name, sql, params, n, deadline, r, err);
+    }
+    return st;
+}
+
 static enum status judge_page(struct ctl *ctl, const struct store_tuples *page, struct arrays *a,
                               struct comparison *out, struct err *err)
 {
@@ -45,14 +60,7 @@ static enum status judge_page(struct ctl *ctl, const struct store_tuples *page, 
     pg_array_end(&a->subjects);
     const struct pg_param params[] = {pg_p_text(ctl->settings.store.name), pg_p_buf(&a->objects),
                                       pg_p_buf(&a->relations), pg_p_buf(&a->subjects)};
-    enum status st = ST_RETRY;
-    for (unsigned tries = 0; status_is_retryable(st) && tries < 8; tries++) {
-        if (tries && stop_sleep_until(deadline_in_ms(backoff_ms(tries, 100, 3000))) == ST_STOPPED)
-            return err_set(err, ST_STOPPED, "", "interrupted");
-        st = pg_alive(ctl->pg) ? ST_OK : pg_reopen(ctl->pg, ctl_deadline(ctl), err);
-        if (st == ST_OK)
-            st = pg_query(ctl->pg, "compare_page", lookup_sql, params, 4, ctl_deadline(ctl), &r, err);
-    }
+    enum status st = ask(ctl, "compare_page", lookup_sql, params, 4, ctl_deadline(ctl), &r, err);
     for (int i = 0; st == ST_OK && i < pg_rows(r); i++)
         judge(&page->items[i], r, i, out);
     pg_result_free(r);
@@ -63,8 +71,8 @@ static enum status count_ledger(struct ctl *ctl, int64_t *n, struct err *err)
 {
     const struct pg_param params[] = {pg_p_text(ctl->settings.store.name)};
     struct pg_result *r = NULL;
-    enum status st = pg_query(ctl->pg, NULL, "SELECT count(*) FROM relata.tuple WHERE store = $1 AND present", params,
-                              1, deadline_in_ms(600000), &r, err);
+    enum status st = ask(ctl, NULL, "SELECT count(*) FROM relata.tuple WHERE store = $1 AND present", params, 1,
+                         deadline_in_ms(600000), &r, err);
     *n = st == ST_OK ? pg_int(r, 0, 0) : 0;
     pg_result_free(r);
     return st;

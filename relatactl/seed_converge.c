@@ -33,7 +33,7 @@ static const char end_sql[] =
     "k.o AND d.relation = k.r AND d.subject = k.s AND d.closed_at IS NULL AND (d.outbox_id IS NULL OR d.outbox_id <= "
     "k.v)), "
     "intent AS (DELETE FROM relata.inflight WHERE id = $5 AND $6::boolean AND NOT EXISTS (SELECT FROM moved)) "
-    "SELECT count(*) FROM moved";
+    "SELECT n FROM moved ORDER BY n";
 
 static const char park_sql[] =
     "INSERT INTO relata.dead_letter AS d (outbox_id, store, op, object, relation, subject, condition_name, "
@@ -163,11 +163,11 @@ static enum status begin(struct seed_worker *w, struct seed_batch *b, struct sta
     return ST_OK;
 }
 
+/* Look again. *moved gets the numbers (from 1) of the keys that the ledger has newer states of. */
 static enum status end(struct seed_worker *w, struct seed_batch *b, const struct states *s, bool keep_intent,
-                       int64_t *moved, struct err *err)
+                       struct pg_result **moved, struct err *err)
 {
     char intent[24];
-    struct pg_result *r = NULL;
     enum status st = session(w, err);
     if (st != ST_OK)
         return st;
@@ -182,11 +182,8 @@ static enum status end(struct seed_worker *w, struct seed_batch *b, const struct
                                       pg_p_int(b->intent, intent),
                                       pg_p_text(keep_intent ? "f" : "t"),
                                       pg_p_buf(&w->versions)};
-    st = pg_query(w->pg, "seed_end", end_sql, params, 7, ctl_deadline(w->seed->ctl), &r, err);
-    if (st == ST_OK)
-        *moved = pg_int(r, 0, 0);
-    pg_result_free(r);
-    if (st == ST_OK && !*moved && !keep_intent)
+    st = pg_query(w->pg, "seed_end", end_sql, params, 7, ctl_deadline(w->seed->ctl), moved, err);
+    if (st == ST_OK && pg_rows(*moved) == 0 && !keep_intent)
         b->intent = 0;
     return st;
 }
@@ -302,42 +299,49 @@ static enum status apply(struct seed_worker *w, struct seed_batch *b, struct sta
 
 /* ---- the batch ---- */
 
-/* Begin, apply, end: once. *moved: the ledger has newer states by now. */
-static enum status converge_once(struct seed_worker *w, struct seed_batch *b, int64_t *moved, struct err *err)
+/* Begin, apply, end: once. */
+static enum status converge_once(struct seed_worker *w, struct seed_batch *b, struct pg_result **moved, struct err *err)
 {
     struct states s;
-    bool was_unknown = b->unknown;
     enum status st = begin(w, b, &s, err);
     if (st == ST_OK)
         st = apply(w, b, &s, 0, b->n, err);
     if (st == ST_OK)
-        st = end(w, b, &s, was_unknown || b->unknown, moved, err);
+        st = end(w, b, &s, b->unknown, moved, err);
     pg_result_free(s.rows);
     return st;
+}
+
+/* Only the keys that moved: a batch of a hundred busy ones would never be at rest as a whole. */
+static void keep_moved(struct seed_batch *work, const struct pg_result *moved)
+{
+    for (int i = 0; i < pg_rows(moved); i++)
+        work->keys[i] = work->keys[pg_int(moved, i, 0) - 1];
+    work->n = (size_t)pg_rows(moved);
 }
 
 enum status seed_converge(struct seed_worker *w, struct seed_batch *b, struct err *err)
 {
     mono_us give_up = deadline_in_ms(w->seed->options->patience_s * 1000);
+    struct seed_batch work = *b; /* borrows the keys */
+    enum status st = ST_OK;
     b->late_until = 0;
-    for (unsigned attempt = 0;;) {
-        int64_t moved = 0;
-        enum status st = converge_once(w, b, &moved, err);
-        if (st == ST_OK && !moved) {
-            if (b->unknown)
-                b->late_until = deadline_in_ms(w->seed->ctl->settings.store.late_window_ms);
-            b->unknown = false;
-            return ST_OK;
-        }
+    for (unsigned attempt = 0; st == ST_OK && work.n;) {
+        struct pg_result *moved = NULL;
+        st = converge_once(w, &work, &moved, err);
         if (st == ST_OK) {
-            count(w, &w->seed->counts.moved, moved);
+            count(w, &w->seed->counts.moved, pg_rows(moved));
             attempt = 0;
-            continue;
+            if (!work.unknown || pg_rows(moved) == 0) /* the intent must go on covering what is unknown */
+                keep_moved(&work, moved);
+        } else if (status_is_retryable(st)) {
+            st = pause_or_give_up(w, st, attempt++, give_up, err);
         }
-        if (!status_is_retryable(st))
-            return st;
-        st = pause_or_give_up(w, st, attempt++, give_up, err);
-        if (st != ST_OK)
-            return st;
+        pg_result_free(moved);
     }
+    b->intent = work.intent;
+    b->unknown = false;
+    if (st == ST_OK && work.unknown)
+        b->late_until = deadline_in_ms(w->seed->ctl->settings.store.late_window_ms);
+    return st;
 }
