@@ -112,7 +112,8 @@ enum status kafka_consumer_poll(struct kafka_consumer *c, int timeout_ms, struct
 void kafka_message_free(struct kafka_message *m);
 /* The last header of that name: *value (not NUL-terminated) belongs to the message. False if there is none. */
 bool kafka_message_header(const struct kafka_message *m, const char *name, const void **value, size_t *len);
-/* What was fetched but not yet returned is fetched again after resuming. */
+/* What was fetched but not yet returned is fetched again after resuming; with librdkafka before 2.4 sometimes the last
+ * message that was returned, too. */
 enum status kafka_consumer_pause(struct kafka_consumer *c, int32_t partition, bool paused, struct err *err) MUST_CHECK;
 /* Commit `next` (the offset after the last done one) of a partition, asynchronously: a failed commit is sent again by
  * kafka_consumer_poll, once a second. One request each: call it at a moderate rate. ST_NOT_FOUND if the partition is

@@ -132,8 +132,6 @@ static void assigned(struct kafka_consumer *c, rd_kafka_topic_partition_list_t *
         rd_kafka_error_destroy(rd_kafka_incremental_assign(c->rk, list));
     else
         rd_kafka_assign(c->rk, list);
-    /* librdkafka remembers a pause from an earlier time that the partition was ours. */
-    rd_kafka_resume_partitions(c->rk, list);
     for (int i = 0; i < list->cnt; i++)
         c->cb.assigned(c->cb.arg, list->elems[i].partition);
 }
@@ -149,6 +147,8 @@ static void revoked(struct kafka_consumer *c, rd_kafka_topic_partition_list_t *l
     }
     if (!lost)
         settle(c);
+    /* librdkafka would remember a pause when the partition comes back. Resuming it then would fetch it twice. */
+    rd_kafka_resume_partitions(c->rk, list);
     for (int i = 0; i < list->cnt; i++) {
         struct part *p = part_of(c, list->elems[i].partition);
         if (p)
