@@ -32,6 +32,15 @@ static inline bool store_has(struct harness *h, const char *object, const char *
     return found;
 }
 
+/* Number of tuples in the store. */
+static inline size_t store_size(struct harness *h)
+{
+    struct tuple_set *s = tuple_set_store(h);
+    size_t n = tuple_set_len(s);
+    tuple_set_free(s);
+    return n;
+}
+
 struct presence {
     struct harness *h;
     const char *object, *relation, *subject;

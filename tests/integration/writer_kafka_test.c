@@ -155,7 +155,7 @@ static void test_outbox_to_store_through_kafka(void **state)
     harness_sql(
         h, "SELECT relata.delete_tuple('doc:' || i % 300, 'viewer', 'user:' || i) FROM generate_series(1, 2000) i");
     assert_converged(h, 2 * CONVERGE_MS);
-    assert_int_equal(tuple_set_len(tuple_set_store(h)), 0);
+    assert_int_equal(store_size(h), 0);
     proc_stop(second);
     proc_stop(relay);
 }
@@ -212,7 +212,7 @@ static void test_R11_a_replayed_topic_brings_nothing_back(void **state)
     produce_rows(&p, "true");
     assert_committed(h, 2, 151);
     assert_converged(h, CONVERGE_MS);
-    assert_int_equal(tuple_set_len(tuple_set_store(h)), 1);
+    assert_int_equal(store_size(h), 1);
     kafka_producer_free(p.p);
     proc_stop(w);
 }
@@ -445,7 +445,7 @@ static void test_a_rebalance_in_the_middle_of_a_batch(void **state)
     produce_rows(&p, "op = 'delete'");
     assert_converged(h, 2 * CONVERGE_MS);
     assert_committed(h, 4, 600);
-    assert_int_equal(tuple_set_len(tuple_set_store(h)), 200);
+    assert_int_equal(store_size(h), 200);
     kafka_producer_free(p.p);
     proc_stop(second);
     proc_stop(first);
@@ -463,7 +463,7 @@ static void test_a_full_window_pauses_and_goes_on(void **state)
     assert_sql_eventually(h, "SELECT count(*) < 5500 FROM relata.outbox", "t", 2 * CONVERGE_MS);
     assert_true(proc_metric(w, "relata_writer_keys_held") < 1600);
     assert_converged(h, 4 * CONVERGE_MS);
-    assert_int_equal(tuple_set_len(tuple_set_store(h)), 6000);
+    assert_int_equal(store_size(h), 6000);
     proc_stop(w);
     proc_stop(relay);
 }

@@ -141,7 +141,7 @@ static void test_W08_more_grants_than_fit_and_the_second_part_fails_once(void **
     struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set",
                                   "store.late_window=200ms", NULL);
     assert_converged(h, CONVERGE_MS);
-    assert_int_equal(tuple_set_len(tuple_set_store(h)), 101);
+    assert_int_equal(store_size(h), 101);
     /* The first part, the second, the second again, and once more after the late window: 503 tells nothing. */
     assert_in_range(write_count(f), 3, 5);
     assert_true(proc_metric(w, "relata_writer_unknown_outcomes_total") >= 1);

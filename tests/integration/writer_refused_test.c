@@ -35,7 +35,7 @@ static void test_W10_one_bad_tuple_among_ninety_nine(void **state)
     struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), NULL);
     assert_parked(h, "doc:1#nonsense@user:050 open");
     assert_sql_eventually(h, "SELECT count(*) FROM relata.outbox", "0", WAIT_MS);
-    assert_int_equal(tuple_set_len(tuple_set_store(h)), 99);
+    assert_int_equal(store_size(h), 99);
     assert_in_range(write_count(f), 8, 20); /* logarithmic, not linear */
     assert_string_equal(harness_sql_text(h, "SELECT code FROM relata.dead_letter"), "validation_error");
     assert_string_equal(harness_sql_text(h,
@@ -150,7 +150,7 @@ static void test_a_request_that_is_too_large_is_sent_in_parts(void **state)
                 "FROM generate_series(1, 60) i");
     struct proc *w = writer_start(h, NULL);
     assert_converged(h, CONVERGE_MS);
-    assert_int_equal(tuple_set_len(tuple_set_store(h)), 60);
+    assert_int_equal(store_size(h), 60);
     assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.dead_letter"), 0);
     assert_true(proc_metric(w, "relata_writer_halved_total") >= 1);
     proc_stop(w);
@@ -164,7 +164,7 @@ static void test_W07_a_server_with_a_smaller_limit_gets_smaller_batches(void **s
     harness_sql(h, "SELECT relata.write_tuple('doc:' || i, 'viewer', 'user:x') FROM generate_series(1, 500) i");
     struct proc *w = writer_start(h, "--set", "writer.lanes=2", NULL);
     assert_converged(h, CONVERGE_MS);
-    assert_int_equal(tuple_set_len(tuple_set_store(h)), 500);
+    assert_int_equal(store_size(h), 500);
     assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.dead_letter"), 0);
     assert_logged(w, "sending smaller batches", WAIT_MS);
     proc_stop(w);
