@@ -57,7 +57,7 @@ static const struct cfg_program program = {
 };
 
 struct change {
-    uint64_t xid; /* 0 = not known yet */
+    int64_t id; /* of the outbox, which the event tells as version; 0 = free */
     mono_us committed, applied;
     int64_t number;
     bool counted;
@@ -76,7 +76,7 @@ struct bench {
     struct samples commits, direct;
 
     pthread_mutex_t mutex;  /* the table */
-    struct change *changes; /* open addressing by xid */
+    struct change *changes; /* open addressing by id */
     size_t cap, open;
 };
 
@@ -88,24 +88,22 @@ struct client {
     struct err err;
 };
 
-/* ---- changes, by transaction ---- */
+/* ---- changes, by outbox id ---- */
 
 /* The mutex is held. The table is twice as large as it ever gets full. */
-static struct change *change_of(struct bench *b, uint64_t xid, bool make)
+static struct change *change_of(struct bench *b, int64_t id)
 {
-    size_t i = (size_t)(xid * 0x9e3779b97f4a7c15u >> 20) & (b->cap - 1);
-    while (b->changes[i].xid && b->changes[i].xid != xid)
+    size_t i = (size_t)((uint64_t)id * 0x9e3779b97f4a7c15u >> 20) & (b->cap - 1);
+    while (b->changes[i].id && b->changes[i].id != id)
         i = (i + 1) & (b->cap - 1);
-    if (!b->changes[i].xid && !make)
-        return NULL;
-    b->changes[i].xid = xid;
+    b->changes[i].id = id;
     return &b->changes[i];
 }
 
-static void committed(struct bench *b, int64_t number, uint64_t xid, mono_us now, bool counted)
+static void committed(struct bench *b, int64_t number, int64_t id, mono_us now, bool counted)
 {
     pthread_mutex_lock(&b->mutex);
-    struct change *c = change_of(b, xid, true);
+    struct change *c = change_of(b, id);
     c->committed = now;
     c->number = number;
     c->counted = counted;
@@ -120,9 +118,7 @@ static void on_event(void *arg, const struct events_seen *seen)
     mono_us now = clock_mono_us();
     pthread_mutex_lock(&b->mutex);
     for (size_t i = 0; !seen->heartbeat && i < seen->n; i++) {
-        if (!seen->changes[i].xid)
-            continue;
-        struct change *c = change_of(b, seen->changes[i].xid, true);
+        struct change *c = change_of(b, seen->changes[i].version);
         b->open -= c->committed != 0 && c->applied == 0;
         if (!c->applied)
             c->applied = now;
@@ -131,13 +127,6 @@ static void on_event(void *arg, const struct events_seen *seen)
 }
 
 /* ---- the two loads ---- */
-
-/* The transaction in "r1.<system>.<timeline>.<transaction>". */
-static uint64_t token_xid(const char *token)
-{
-    const char *dot = strrchr(token, '.');
-    return dot ? strtoull(dot + 1, NULL, 10) : 0;
-}
 
 /* Every fifth change removes what was written so many changes before, two seconds. */
 static int64_t removed_after(const struct bench *b)
@@ -150,16 +139,16 @@ static enum status change_one(struct bench *b, struct pg *pg, int64_t n, struct 
     char object[128];
     const int64_t of = n % 5 == 4 && n > removed_after(b) ? n - removed_after(b) : n;
     snprintf(object, sizeof object, "resource_instance:%s-%" PRId64, b->cfg.prefix, of);
-    const struct pg_param params[] = {pg_p_text(object)};
-    const char *sql = of != n ? "SELECT relata.delete_tuple($1, 'parent', 'catalog_item:1')"
-                              : "SELECT relata.write_tuple($1, 'parent', 'catalog_item:1')";
+    const struct pg_param params[] = {pg_p_text(object), pg_p_text(of == n ? "write" : "delete")};
+    const char *sql = "INSERT INTO relata.outbox (op, object, relation, subject) "
+                      "VALUES ($2, $1, 'parent', 'catalog_item:1') RETURNING id";
     struct pg_result *r = NULL;
     mono_us began = clock_mono_us();
-    enum status st = pg_query(pg, of != n ? "delete" : "write", sql, params, 1, deadline_in_ms(QUERY_MS), &r, err);
+    enum status st = pg_query(pg, "change", sql, params, 2, deadline_in_ms(QUERY_MS), &r, err);
     mono_us now = clock_mono_us();
     if (st == ST_OK) {
         b->commits.us[n] = now - began;
-        committed(b, n, token_xid(pg_text(r, 0, 0)), now, began >= b->counted_from);
+        committed(b, n, pg_int(r, 0, 0), now, began >= b->counted_from);
     }
     pg_result_free(r);
     return st;
