@@ -6,8 +6,6 @@
 
 /* ---- one call ---- */
 
-enum method { GET, POST, POST_ONCE };
-
 /* Send once, with a token, and wait. An expired OIDC token is fetched anew once: a 401 was not handled. */
 static enum status exchange(struct store_conn *c, const struct store_request *rq, mono_us deadline, struct err *err)
 {
@@ -31,24 +29,24 @@ static enum status exchange(struct store_conn *c, const struct store_request *rq
     }
 }
 
-static struct bytes answer(const struct store_conn *c)
+struct bytes store_call_answer(const struct store_conn *c)
 {
     return (struct bytes){c->exchange.answer.data, c->exchange.answer.len};
 }
 
-/* c->path and (for POST) c->request are set. ST_OK: a 2xx answer is there to be read. */
-static enum status call(struct store_conn *c, enum method method, mono_us deadline, struct err *err)
+enum status store_call(struct store_conn *c, enum store_method method, const char *traceparent, mono_us deadline,
+                       struct err *err)
 {
     mono_us until = deadline_min(deadline, deadline_in_ms(c->store->cfg->request_timeout_ms));
-    struct store_request rq = {.path = buf_str(&c->path), .type = "application/json"};
+    struct store_request rq = {.path = buf_str(&c->path), .type = "application/json", .traceparent = traceparent};
     enum status st;
 
     if (!buf_ok(&c->path))
         return err_set(err, ST_FATAL, NULL, "the path of the request is too long");
     if (clock_mono_us() >= deadline)
         return err_set(err, ST_DEADLINE, NULL, "the deadline passed before the request was sent");
-    rq.once = method == POST_ONCE;
-    if (method != GET)
+    rq.once = method == STORE_POST_ONCE;
+    if (method != STORE_GET)
         rq.body = (struct bytes){buf_str(&c->request), c->request.len};
     st = exchange(c, &rq, until, err);
     if (st == ST_DEADLINE && clock_mono_us() < deadline) {
@@ -60,23 +58,23 @@ static enum status call(struct store_conn *c, enum method method, mono_us deadli
     if (st != ST_OK)
         return st;
     if (c->exchange.http_status < 200 || c->exchange.http_status > 299)
-        return store_error_from_answer(c->exchange.http_status, answer(c), method != GET ? c->request.len : 0,
-                                       c->exchange.retry_after_ms, err);
+        return store_error_from_answer(c->exchange.http_status, store_call_answer(c),
+                                       method != STORE_GET ? c->request.len : 0, c->exchange.retry_after_ms, err);
     return ST_OK;
 }
 
-static void set_path(struct store_conn *c, const char *tail)
+void store_call_path(struct store_conn *c, const char *tail)
 {
     buf_clear(&c->path);
     buf_addf(&c->path, "/stores/%s%s", c->id, tail);
 }
 
-static enum status need_store(const struct store_conn *c, struct err *err)
+enum status store_call_need_store(const struct store_conn *c, struct err *err)
 {
     return c->id[0] ? ST_OK : err_set(err, ST_MISSING, NULL, "no store id is known; pin one");
 }
 
-static enum status need_model(const char *model_id, struct err *err)
+enum status store_call_need_model(const char *model_id, struct err *err)
 {
     if (store_id_valid(model_id))
         return ST_OK;
@@ -84,8 +82,7 @@ static enum status need_model(const char *model_id, struct err *err)
                    "\"%s\" is not a model id (26 of 0-9 and A-Z without I, L, O, U); pin the right one", model_id);
 }
 
-/* Say which call of which store failed. */
-static enum status told(const struct store_conn *c, const char *what, enum status st, struct err *err)
+enum status store_call_told(const struct store_conn *c, const char *what, enum status st, struct err *err)
 {
     if (st != ST_OK)
         err_prefix(err, "%s, %s%s%s", c->store->peer.shown, what, c->id[0] ? " in store " : "", c->id);
@@ -144,22 +141,22 @@ static enum status check_deletes(const struct tuple_key *deletes, size_t n, stru
 enum status store_write(struct store_conn *c, const char *model_id, const struct store_tuple *writes, size_t nwrites,
                         const struct tuple_key *deletes, size_t ndeletes, mono_us deadline, struct err *err)
 {
-    enum status st = need_store(c, err);
+    enum status st = store_call_need_store(c, err);
 
     if (st == ST_OK)
-        st = need_model(model_id, err);
+        st = store_call_need_model(model_id, err);
     if (st == ST_OK)
         st = check_batch(writes, nwrites, deletes, ndeletes, err);
     if (st == ST_OK)
         st = check_deletes(deletes, ndeletes, err);
     if (st == ST_OK)
         st = store_json_write(&c->request, model_id, writes, nwrites, deletes, ndeletes, err);
-    set_path(c, "/write");
+    store_call_path(c, "/write");
     if (st == ST_OK)
-        st = call(c, POST_ONCE, deadline, err);
+        st = store_call(c, STORE_POST_ONCE, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_object(answer(c), err);
-    return told(c, "Write", st, err);
+        st = store_json_object(store_call_answer(c), err);
+    return store_call_told(c, "Write", st, err);
 }
 
 /* ---- Read ---- */
@@ -173,7 +170,7 @@ enum status store_read_tuple(struct store_conn *c, const struct tuple_key *key, 
                              mono_us deadline, struct err *err)
 {
     struct store_tuples got = {0};
-    enum status st = need_store(c, err);
+    enum status st = store_call_need_store(c, err);
 
     *found = false;
     if (out)
@@ -183,11 +180,11 @@ enum status store_read_tuple(struct store_conn *c, const struct tuple_key *key, 
         st = check_key(key, err);
     if (st == ST_OK)
         st = store_json_read_tuple(&c->request, key, err);
-    set_path(c, "/read");
+    store_call_path(c, "/read");
     if (st == ST_OK)
-        st = call(c, POST, deadline, err);
+        st = store_call(c, STORE_POST, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_tuples(answer(c), &got, NULL, err);
+        st = store_json_tuples(store_call_answer(c), &got, NULL, err);
     if (st == ST_OK && (got.len > 1 || (got.len == 1 && !same_key(&got.items[0].key, key))))
         st = err_set(err, ST_UNKNOWN, NULL, "the answer cannot be used: it holds another tuple than was asked for");
     if (st == ST_OK) {
@@ -198,23 +195,23 @@ enum status store_read_tuple(struct store_conn *c, const struct tuple_key *key, 
         }
     }
     store_tuples_free(&got);
-    return told(c, "Read of a tuple", st, err);
+    return store_call_told(c, "Read of a tuple", st, err);
 }
 
 enum status store_read_page(struct store_conn *c, const char *token, struct store_tuples *out, char **next,
                             mono_us deadline, struct err *err)
 {
-    enum status st = need_store(c, err);
+    enum status st = store_call_need_store(c, err);
 
     *out = (struct store_tuples){0};
     *next = NULL;
     if (st == ST_OK)
         st = store_json_read_page(&c->request, token, STORE_READ_PAGE, err);
-    set_path(c, "/read");
+    store_call_path(c, "/read");
     if (st == ST_OK)
-        st = call(c, POST, deadline, err);
+        st = store_call(c, STORE_POST, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_tuples(answer(c), out, next, err);
+        st = store_json_tuples(store_call_answer(c), out, next, err);
     if (st == ST_OK && **next && strcmp(*next, token) == 0) {
         st =
             err_set(err, ST_FATAL, NULL, "the store gives the same continuation token again; reading on would not end");
@@ -222,7 +219,7 @@ enum status store_read_page(struct store_conn *c, const char *token, struct stor
         free(*next);
         *next = NULL;
     }
-    return told(c, "Read of a page", st, err);
+    return store_call_told(c, "Read of a page", st, err);
 }
 
 /* ---- Check ---- */
@@ -230,34 +227,34 @@ enum status store_read_page(struct store_conn *c, const char *token, struct stor
 enum status store_check(struct store_conn *c, const char *model_id, const struct tuple_key *key, bool higher,
                         bool *allowed, mono_us deadline, struct err *err)
 {
-    enum status st = need_store(c, err);
+    enum status st = store_call_need_store(c, err);
 
     *allowed = false;
     if (st == ST_OK)
-        st = need_model(model_id, err);
+        st = store_call_need_model(model_id, err);
     if (st == ST_OK)
         st = store_json_check(&c->request, model_id, key, higher, err);
-    set_path(c, "/check");
+    store_call_path(c, "/check");
     if (st == ST_OK)
-        st = call(c, POST, deadline, err);
+        st = store_call(c, STORE_POST, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_allowed(answer(c), allowed, err);
-    return told(c, "Check", st, err);
+        st = store_json_allowed(store_call_answer(c), allowed, err);
+    return store_call_told(c, "Check", st, err);
 }
 
 /* ---- identity and model ---- */
 
 enum status store_get(struct store_conn *c, char **name, mono_us deadline, struct err *err)
 {
-    enum status st = need_store(c, err);
+    enum status st = store_call_need_store(c, err);
 
     *name = NULL;
-    set_path(c, "");
+    store_call_path(c, "");
     if (st == ST_OK)
-        st = call(c, GET, deadline, err);
+        st = store_call(c, STORE_GET, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_member(answer(c), "name", name, err);
-    return told(c, "GetStore", st, err);
+        st = store_json_member(store_call_answer(c), "name", name, err);
+    return store_call_told(c, "GetStore", st, err);
 }
 
 enum status store_create(struct store_conn *c, const char *name, char **store_id, mono_us deadline, struct err *err)
@@ -268,9 +265,9 @@ enum status store_create(struct store_conn *c, const char *name, char **store_id
     buf_clear(&c->path);
     buf_adds(&c->path, "/stores");
     if (st == ST_OK)
-        st = call(c, POST, deadline, err);
+        st = store_call(c, STORE_POST, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_member(answer(c), "id", store_id, err);
+        st = store_json_member(store_call_answer(c), "id", store_id, err);
     if (st != ST_OK)
         err_prefix(err, "%s, CreateStore", c->store->peer.shown);
     return st;
@@ -278,48 +275,48 @@ enum status store_create(struct store_conn *c, const char *name, char **store_id
 
 enum status store_latest_model(struct store_conn *c, char **model_id, mono_us deadline, struct err *err)
 {
-    enum status st = need_store(c, err);
+    enum status st = store_call_need_store(c, err);
 
     *model_id = NULL;
-    set_path(c, "/authorization-models?page_size=1");
+    store_call_path(c, "/authorization-models?page_size=1");
     if (st == ST_OK)
-        st = call(c, GET, deadline, err);
+        st = store_call(c, STORE_GET, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_first_model(answer(c), model_id, err);
+        st = store_json_first_model(store_call_answer(c), model_id, err);
     if (st == ST_OK && !*model_id)
         st = err_set(err, ST_MISSING, "latest_authorization_model_not_found",
                      "the store has no authorization model, or does not exist");
-    return told(c, "ReadAuthorizationModels", st, err);
+    return store_call_told(c, "ReadAuthorizationModels", st, err);
 }
 
 enum status store_model(struct store_conn *c, const char *model_id, char **json, mono_us deadline, struct err *err)
 {
-    enum status st = need_store(c, err);
+    enum status st = store_call_need_store(c, err);
 
     *json = NULL;
     if (st == ST_OK)
-        st = need_model(model_id, err);
-    set_path(c, "/authorization-models/");
+        st = store_call_need_model(model_id, err);
+    store_call_path(c, "/authorization-models/");
     buf_adds(&c->path, model_id);
     if (st == ST_OK)
-        st = call(c, GET, deadline, err);
+        st = store_call(c, STORE_GET, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_model_text(answer(c), json, err);
-    return told(c, "ReadAuthorizationModel", st, err);
+        st = store_json_model_text(store_call_answer(c), json, err);
+    return store_call_told(c, "ReadAuthorizationModel", st, err);
 }
 
 enum status store_write_model(struct store_conn *c, const char *json, char **model_id, mono_us deadline,
                               struct err *err)
 {
-    enum status st = need_store(c, err);
+    enum status st = store_call_need_store(c, err);
 
     *model_id = NULL;
     if (st == ST_OK)
         st = store_json_model(&c->request, json, err);
-    set_path(c, "/authorization-models");
+    store_call_path(c, "/authorization-models");
     if (st == ST_OK)
-        st = call(c, POST, deadline, err);
+        st = store_call(c, STORE_POST, NULL, deadline, err);
     if (st == ST_OK)
-        st = store_json_member(answer(c), "authorization_model_id", model_id, err);
-    return told(c, "WriteAuthorizationModel", st, err);
+        st = store_json_member(store_call_answer(c), "authorization_model_id", model_id, err);
+    return store_call_told(c, "WriteAuthorizationModel", st, err);
 }

@@ -271,6 +271,8 @@ static bool set_headers(struct store_exchange *x, const struct store_request *rq
     /* Without the empty Expect, curl waits up to a second before it sends a large body. */
     if (rq->body.data && (!add_header(x, "Content-Type", rq->type) || !add_header(x, "Expect", "")))
         return false;
+    if (given(rq->traceparent) && !add_header(x, "traceparent", rq->traceparent))
+        return false;
     return add_header(x, "Accept", "application/json") && add_header(x, "User-Agent", "relata/" RELATA_VERSION);
 }
 

@@ -62,11 +62,12 @@ enum status store_exchange_init(struct store_exchange *x, const struct store_pee
 void store_exchange_release(struct store_exchange *x, struct store_wire *w);
 
 struct store_request {
-    const char *path;   /* appended to the peer's base */
-    const char *type;   /* content type of the body */
-    const char *bearer; /* NULL or "" = no Authorization header */
-    struct bytes body;  /* data NULL = GET, else POST; must stay until the exchange has ended */
-    bool once;          /* never sent a second time by curl: ends as ST_UNKNOWN instead */
+    const char *path;        /* appended to the peer's base */
+    const char *type;        /* content type of the body */
+    const char *bearer;      /* NULL or "" = no Authorization header */
+    const char *traceparent; /* W3C trace context to pass on; NULL or "" = none */
+    struct bytes body;       /* data NULL = GET, else POST; must stay until the exchange has ended */
+    bool once;               /* never sent a second time by curl: ends as ST_UNKNOWN instead */
 };
 
 /* Put the exchange in flight; does not wait. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/store/batch_check_json.h"
 #include "common/store/store_error.h"
 #include "common/store/store_json.h"
 
@@ -28,6 +29,23 @@ static void check_string(enum status st, char *s)
     free(s);
 }
 
+/* Only an item that was asked for can be allowed, and only with status ST_OK. */
+static void check_batch(struct bytes body)
+{
+    struct store_check_item items[STORE_CHECK_MAX] = {{0}};
+    struct store_batch b = {.items = items, .n = STORE_CHECK_MAX};
+    struct err err;
+    enum status st;
+
+    items[1].status = ST_INVALID;
+    st = store_json_batch_answer(body, &b, &err);
+    if (items[1].allowed || items[1].status != ST_INVALID)
+        abort();
+    for (size_t i = 0; i < b.n; i++)
+        if (items[i].allowed && (st != ST_OK || items[i].status != ST_OK || items[i].code[0]))
+            abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct bytes body = {(const char *)data, size};
@@ -38,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     enum status st;
     bool allowed;
 
+    check_batch(body);
     st = store_json_tuples(body, &tuples, &s, &err);
     if (st == ST_OK)
         send_again(&tuples);
