@@ -247,7 +247,8 @@ static enum status store_map(const struct cfg_loader *l, size_t key, struct cfg_
         map->len++;
         item->key = strdup(l->slots[i].name);
         item->value = strdup(l->slots[i].text);
-        if (!item->key || !item->value)
+        item->origin = strdup(l->slots[i].where);
+        if (!item->key || !item->value || !item->origin)
             return no_memory(err);
     }
     return ST_OK;
@@ -387,6 +388,7 @@ void config_release(const struct cfg_program *prog, void *settings)
             for (size_t i = 0; i < map->len; i++) {
                 free(map->items[i].key);
                 free(map->items[i].value);
+                free(map->items[i].origin);
             }
             free(map->items);
             *map = (struct cfg_map){0};

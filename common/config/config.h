@@ -46,6 +46,7 @@ enum cfg_type {
 struct cfg_map_item {
     char *key;
     char *value;
+    char *origin; /* where the value comes from: "relata.conf:12" or "--set" */
 };
 
 struct cfg_map {

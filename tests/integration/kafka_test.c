@@ -18,13 +18,13 @@ struct properties {
 static struct cfg_map *properties(struct properties *p, const char *servers)
 {
     *p = (struct properties){.map = {.items = p->items}};
-    p->items[p->map.len++] = (struct cfg_map_item){strdup("bootstrap.servers"), strdup(servers)};
+    p->items[p->map.len++] = (struct cfg_map_item){.key = strdup("bootstrap.servers"), .value = strdup(servers)};
     return &p->map;
 }
 
 static void property(struct properties *p, const char *key, const char *value)
 {
-    p->items[p->map.len++] = (struct cfg_map_item){strdup(key), strdup(value)};
+    p->items[p->map.len++] = (struct cfg_map_item){.key = strdup(key), .value = strdup(value)};
 }
 
 static void properties_free(struct properties *p)

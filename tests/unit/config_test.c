@@ -180,6 +180,8 @@ static void test_defaults_and_required(void **state)
 
 static void test_each_source_overrides_the_weaker(void **state)
 {
+    char origin[4200];
+
     (void)state;
     assert_int_equal(load_text("# a comment\n; another\n\n[pg]\ndsn = from file\nstatement_timeout=1s\r\n"
                                "[relay]\n  mode = poll\n[kafka]\nbootstrap.servers = a:1,b:2\n[pg]\n\n"),
@@ -190,6 +192,8 @@ static void test_each_source_overrides_the_weaker(void **state)
     assert_int_equal(got.kafka.len, 1);
     assert_string_equal(got.kafka.items[0].key, "bootstrap.servers");
     assert_string_equal(got.kafka.items[0].value, "a:1,b:2");
+    snprintf(origin, sizeof origin, "%s:10", file_path);
+    assert_string_equal(got.kafka.items[0].origin, origin);
 
     setenv("RELATA_PG_STATEMENT_TIMEOUT", "2s", 1);
     setenv("RELATA_PG_DSN", "from environment", 1);
@@ -200,6 +204,7 @@ static void test_each_source_overrides_the_weaker(void **state)
     assert_int_equal(got.timeout_ms, 2000);
     assert_int_equal(got.kafka.len, 2);
     assert_string_equal(got.kafka.items[0].value, "c:3");
+    assert_string_equal(got.kafka.items[0].origin, "--set");
     assert_string_equal(got.kafka.items[1].key, "acks");
 }
 
