@@ -24,6 +24,8 @@ CFLAGS   ?= -O2 -g
 comma    := ,
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN)$(if $(filter address,$(SAN)),$(comma)undefined) -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+# What only the lister needs besides: JOSE, and the certificates of its TLS port.
+LISTER_LIBS = $(shell pkg-config --libs librhonabwy gnutls 2>/dev/null)
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -linih -lcrypto -lpthread -lm
 HARDEN   := -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2) -fPIE
 ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) $(HARDEN) $(SANFLAGS) $(PKG_CFLAGS) -MMD -MP
@@ -33,6 +35,7 @@ PROGRAMS := outbox-relay tuple-writer relatactl
 
 PROTO_GEN := $(BUILD)/gen/proto/relata.pb-c.c
 COMMON_SRC := $(wildcard common/*/*.c)
+ENGINE_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard engine/*.c))
 COMMON_OBJ := $(COMMON_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/relata.pb-c.o
 HARNESS_SRC := $(wildcard tests/harness/*.c tests/model/*.c)
 HARNESS_OBJ := $(HARNESS_SRC:%.c=$(BUILD)/obj/%.o)
@@ -138,6 +141,8 @@ $(BUILD)/obj/%.o: %.c | $(PROTO_GEN)
 
 $(BUILD)/libcommon.a: $(COMMON_OBJ)
 	$(Q)rm -f $@ && ar rcs $@ $^
+$(BUILD)/libengine.a: $(ENGINE_OBJ)
+	$(Q)rm -f $@ && ar rcs $@ $^
 $(BUILD)/libharness.a: $(HARNESS_OBJ)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
@@ -162,12 +167,12 @@ $(foreach p,$(DEMO_BIN:$(BIN)/demo-%=%),$(eval $(call demo_rule,$(p))))
 # A test may include the sources of a program's own files by listing them in TEST_SRC_<name>.
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libharness.a $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS) -lssl -lcmocka
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS) $(TEST_LIBS) -lssl -lcmocka
 
 # libFuzzer; scripts/fuzz sets the compiler and flags.
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(PKG_LIBS) $(TEST_LIBS)
 
 # Unit tests (and fuzzers) of a program's own files name them here.
 $(BUILD)/tests/unit/hints_test: $(addprefix $(BUILD)/obj/tuple-writer/,hints.o batch.o)
@@ -178,5 +183,8 @@ $(BUILD)/tests/unit/window_test: $(BUILD)/obj/outbox-relay/window.o
 $(BUILD)/tests/unit/relay_message_test $(BUILD)/tests/unit/relay_sender_test: $(RELAY_OBJ)
 $(BUILD)/fuzz/pgoutput_fuzz: $(addprefix $(BUILD)/obj/outbox-relay/,pgoutput.o message.o)
 $(BUILD)/tests/unit/demo_test: $(addprefix $(BUILD)/obj/demo/,compare/set.o life/ops.o life/progress.o)
+HTTP_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/http/*.c inventory-lister/callers/*.c))
+$(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(BUILD)/tests/integration/lister_http_test $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: $(HTTP_OBJ)
+$(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(BUILD)/tests/integration/lister_http_test $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: TEST_LIBS = $(LISTER_LIBS)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
