@@ -13,14 +13,14 @@ int main(int argc, char **argv)
     struct admin *admin = NULL;
     enum cfg_action action;
 
+    /* librdkafka's threads allocate and free for each other: arenas of their own would only grow. */
+    mallopt(M_ARENA_MAX, 2);
     if (config_load(&relay_program, argc, argv, &settings, &action, &err) != ST_OK) {
         fprintf(stderr, "outbox-relay: %s\n", err.text);
         return EXIT_USAGE;
     }
     if (action == CFG_EXIT)
         return EXIT_DONE;
-    /* librdkafka's threads allocate and free for each other: arenas of their own would only grow. */
-    mallopt(M_ARENA_MAX, 2);
     log_init("outbox-relay", (enum log_level)settings.log.level, (enum log_format)settings.log.format);
     stop_init();
     relay_metrics_register();

@@ -6,6 +6,7 @@
 
 #include "common/admin/metrics.h"
 #include "common/kafka/kafka.h"
+#include "common/pg/settings.h"
 #include "outbox-relay/relay_metrics.h"
 
 #define NAME_CHARS "abcdefghijklmnopqrstuvwxyz0123456789_"
@@ -13,10 +14,7 @@
 
 /* clang-format off */
 static const struct cfg_key keys[] = {
-    {"pg", "dsn", CFG_SECRET, AT(dsn), "", 0, 0, NULL, NULL, false,
-     "how to reach Postgres: a libpq connection string or URI; PG* environment variables and .pgpass apply"},
-    {"pg", "statement_timeout", CFG_DURATION, AT(statement_timeout_ms), "30s", 1000, 3600000, NULL, NULL, false,
-     "longest time for one statement"},
+    CFG_PG_KEYS(struct settings, dsn, statement_timeout_ms),
     {"kafka", "*", CFG_MAP, AT(kafka), "", 0, 0, NULL, NULL, false,
      "any property of librdkafka, such as bootstrap.servers or sasl.password"},
     CFG_ADMIN_KEYS(struct settings, admin),
@@ -94,6 +92,10 @@ static enum status validate(const void *settings, struct err *err)
         st = check_group(s->writer_group, err);
     if (st == ST_OK && s->topic_replication == 0)
         st = err_set(err, ST_CONFIG, "", "relay.topic_replication = 0: give a number of brokers, or -1");
+    if (st == ST_OK)
+        st = pg_dsn_check(s->dsn, err);
+    if (st == ST_OK)
+        st = admin_check(&s->admin, err);
     return st == ST_OK ? kafka_properties_check(&s->kafka, err) : st;
 }
 

@@ -2,18 +2,25 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/pg/settings.h"
 #include "relatactl/commands.h"
 
 static const struct cfg_key keys[] = {
-    {"pg", "dsn", CFG_SECRET, offsetof(struct settings, pg.dsn), "", 0, 0, NULL, NULL, false,
-     "Postgres connection: URI or keywords; empty = the PG* environment"},
-    {"pg", "statement_timeout", CFG_DURATION, offsetof(struct settings, pg.statement_timeout_ms), "30s", 100, 86400000,
-     NULL, NULL, false, "longest wait for one statement"},
+    CFG_PG_KEYS(struct settings, pg.dsn, pg.statement_timeout_ms),
     CFG_STORE_KEYS(struct settings, store),
     CFG_NATS_KEYS(struct settings, nats),
     CFG_LOG_KEYS(struct settings, log),
     {0},
 };
+
+static enum status validate(const void *settings, struct err *err)
+{
+    const struct settings *s = settings;
+    enum status st = pg_dsn_check(s->pg.dsn, err);
+    if (st == ST_OK)
+        st = store_check_settings(&s->store, err);
+    return st == ST_OK ? events_check(&s->nats, err) : st;
+}
 
 static const struct command *const commands[] = {
     &command_migrate,
@@ -142,6 +149,7 @@ int main(int argc, char **argv)
                                         .summary = "operates Relata: schema, lag, parked changes, stores, models",
                                         .keys = keys,
                                         .details = buf_str(&details),
+                                        .validate = validate,
                                         .takes_args = true,
                                         .usage = "COMMAND [ARGUMENT]..."};
     if (config_load_args(&program, argc, argv, &ctl.settings, &args, &action, &err) != ST_OK) {

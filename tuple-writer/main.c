@@ -17,6 +17,8 @@
 
 /* The main loop blocks for a few statements at most. */
 #define HEALTH_STATEMENTS 6
+/* NATS that has not been reached after so long is worth a line. */
+#define UNREACHED_S 5
 
 static void update_event_metrics(struct writer *w, struct events_stats *last)
 {
@@ -32,16 +34,25 @@ static void update_event_metrics(struct writer *w, struct events_stats *last)
     *last = now;
 }
 
+/* A change of state is logged; never having had a connection is none. */
+static void tell_unreached(const struct writer *w, const struct events_stats *now, int seconds)
+{
+    if (seconds == UNREACHED_S && !now->connected && !now->reconnects && *w->cfg->nats.url)
+        log_warn("NATS has not been reached yet, events are lost until it is; replication goes on", NULL);
+}
+
 /* Heartbeats and gauges, each second, whatever the others are waiting for. */
 static void *ticker_run(void *arg)
 {
     struct writer *w = arg;
     struct events_stats last = {0};
     mono_us next = clock_mono_us();
+    int seconds = 0;
     pthread_setname_np(pthread_self(), "ticker");
     do {
         events_heartbeat(w->events);
         update_event_metrics(w, &last);
+        tell_unreached(w, &last, seconds++);
         lanes_metrics(w->lanes);
         next += 1000000;
         if (next < clock_mono_us())

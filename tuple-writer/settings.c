@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include "common/admin/metrics.h"
+#include "common/kafka/kafka.h"
+#include "common/pg/settings.h"
 
 #define AT(m) offsetof(struct settings, m)
 
@@ -35,11 +37,7 @@ static const struct cfg_key keys[] = {
     {"writer", "group", CFG_STRING, AT(group), "", 0, 0, NULL, NULL, false,
      "Kafka consumer group; empty = relata-writer.<store name>"},
 
-    {"pg", "dsn", CFG_SECRET, AT(pg_dsn), "", 0, 0, NULL, NULL, false,
-     "libpq connection string or URI of the database with schema relata; the PG* environment applies"},
-    {"pg", "statement_timeout", CFG_DURATION, AT(statement_timeout_ms), "10s", 100, 600000, NULL, NULL, false,
-     "longest wait for one statement"},
-
+    CFG_PG_KEYS(struct settings, pg_dsn, statement_timeout_ms),
     CFG_STORE_KEYS(struct settings, store),
     CFG_NATS_KEYS(struct settings, nats),
     {"kafka", "*", CFG_MAP, AT(kafka), NULL, 0, 0, NULL, NULL, false,
@@ -61,8 +59,6 @@ static const char *kafka_property(const struct settings *s, const char *name)
  * which the broker takes this consumer for dead. Retries do not: they are given up with the partition. */
 static enum status check_kafka(const struct settings *s, struct err *err)
 {
-    if (!kafka_property(s, "bootstrap.servers"))
-        return err_set(err, ST_CONFIG, NULL, "writer.source = kafka needs kafka.bootstrap.servers");
     const struct {
         const char *name;
         long long preset;
@@ -77,7 +73,7 @@ static enum status check_kafka(const struct settings *s, struct err *err)
                            "so that a batch in flight can end before its partition is taken away",
                            bounds[i].name, have, need);
     }
-    return ST_OK;
+    return kafka_properties_check(&s->kafka, err);
 }
 
 static enum status validate(const void *settings, struct err *err)
@@ -85,9 +81,14 @@ static enum status validate(const void *settings, struct err *err)
     const struct settings *s = settings;
     if (s->retry_min_ms > s->retry_max_ms)
         return err_set(err, ST_CONFIG, NULL, "writer.retry_min is above writer.retry_max");
-    if (!*s->store.name)
-        return err_set(err, ST_CONFIG, NULL, "store.name is empty");
-    return s->source == SOURCE_KAFKA ? check_kafka(s, err) : ST_OK;
+    enum status st = pg_dsn_check(s->pg_dsn, err);
+    if (st == ST_OK)
+        st = store_check_settings(&s->store, err);
+    if (st == ST_OK)
+        st = events_check(&s->nats, err);
+    if (st == ST_OK)
+        st = admin_check(&s->admin, err);
+    return st == ST_OK && s->source == SOURCE_KAFKA ? check_kafka(s, err) : st;
 }
 
 enum status settings_complete(struct settings *s, struct err *err)

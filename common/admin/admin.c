@@ -237,6 +237,13 @@ static enum status start_server(struct admin *a, int fd, struct err *err)
     return ST_OK;
 }
 
+enum status admin_check(const struct cfg_admin *cfg, struct err *err)
+{
+    enum status st = cfg->listen[0] ? listen_check(cfg->listen, err) : ST_OK;
+
+    return st == ST_OK && cfg->listen[0] && cfg->port_file[0] ? listen_check_url(cfg->port_file, err) : st;
+}
+
 enum status admin_start(struct admin **out, const struct cfg_admin *cfg, struct err *err)
 {
     struct admin *a = calloc(1, sizeof *a);

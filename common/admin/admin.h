@@ -37,6 +37,8 @@ struct cfg_admin {
 
 struct admin;
 
+/* What can be told of the settings without listening: ST_OK or ST_CONFIG. */
+enum status admin_check(const struct cfg_admin *cfg, struct err *err) MUST_CHECK;
 /* ST_OK, also when there is no port (listen = ""); ST_CONFIG if the address is nonsense or taken, or the file cannot be
  * written. The file gets one line, in one step (rename), and stays after admin_stop(). */
 enum status admin_start(struct admin **out, const struct cfg_admin *cfg, struct err *err) MUST_CHECK;

@@ -64,6 +64,13 @@ static enum status parse(const char *address, struct address *out, struct err *e
     return parse_port(address, colon + 1, out, err);
 }
 
+enum status listen_check(const char *address, struct err *err)
+{
+    struct address a;
+
+    return parse(address, &a, err);
+}
+
 static enum status bind_one(const struct addrinfo *ai, const char *address, int *out, struct err *err)
 {
     int one = 1;
@@ -119,6 +126,28 @@ enum status listen_open(const char *address, int *fd, struct buf *url, struct er
     return st;
 }
 
+static enum status cannot_write(const char *path, struct err *err)
+{
+    return err_set(err, ST_CONFIG, NULL, "cannot write admin.url_file %s: %s", path, strerror(errno));
+}
+
+enum status listen_check_url(const char *path, struct err *err)
+{
+    struct buf folder;
+    const char *slash = strrchr(path, '/');
+    enum status st = ST_OK;
+
+    buf_init(&folder, 8192);
+    if (slash)
+        buf_add(&folder, path, (size_t)(slash - path) + 1);
+    else
+        buf_adds(&folder, ".");
+    if (access(buf_str(&folder), W_OK | X_OK) != 0)
+        st = cannot_write(path, err);
+    buf_release(&folder);
+    return st;
+}
+
 enum status listen_write_url(const char *path, const char *url, struct err *err)
 {
     struct buf fresh;
@@ -129,11 +158,11 @@ enum status listen_write_url(const char *path, const char *url, struct err *err)
     buf_addf(&fresh, "%s.%ld.new", path, (long)getpid());
     f = buf_ok(&fresh) ? fopen(fresh.data, "we") : NULL;
     if (!f || fprintf(f, "%s\n", url) < 0 || fflush(f) != 0)
-        st = err_set(err, ST_CONFIG, NULL, "cannot write admin.url_file %s: %s", path, strerror(errno));
+        st = cannot_write(path, err);
     if (f && fclose(f) != 0 && st == ST_OK)
-        st = err_set(err, ST_CONFIG, NULL, "cannot write admin.url_file %s: %s", path, strerror(errno));
+        st = cannot_write(path, err);
     if (st == ST_OK && rename(fresh.data, path) != 0)
-        st = err_set(err, ST_CONFIG, NULL, "cannot write admin.url_file %s: %s", path, strerror(errno));
+        st = cannot_write(path, err);
     if (st != ST_OK && f)
         unlink(fresh.data);
     buf_release(&fresh);

@@ -5,8 +5,12 @@
 #include "common/base/buf.h"
 #include "common/base/status.h"
 
+/* ST_CONFIG if it is not of that form. Looks nothing up. */
+enum status listen_check(const char *address, struct err *err) MUST_CHECK;
 /* Listens on "host:port" or "[v6]:port" (port 0 = any). *fd is the caller's; `url` gets "http://host:port". */
 enum status listen_open(const char *address, int *fd, struct buf *url, struct err *err) MUST_CHECK;
+/* Whether the file can be made: ST_OK or ST_CONFIG, as listen_write_url() would say. */
+enum status listen_check_url(const char *path, struct err *err) MUST_CHECK;
 /* Puts one line into `path`, at once or not at all. */
 enum status listen_write_url(const char *path, const char *url, struct err *err) MUST_CHECK;
 

@@ -10,7 +10,8 @@
  * line is the value (also RELATA_SECTION_KEY_FILE and --set section.key_file=path).
  * Give the type CFG_SECRET to all that may hold a password: DSNs too.
  *
- * Environment: RELATA_SECTION_KEY in upper case, '-' and '.' as '_'. Variables
+ * Environment: RELATA_SECTION_KEY in upper case, '-' and '.' as '_'. An empty value counts as unset (--set can empty
+ * a key). Variables
  * starting with RELATA_ that name no key of the table are ignored (other
  * programs' settings may share the environment), unless their section is one
  * of the table's: then they are unknown keys. The names that `make up` writes to build/run/env
@@ -72,7 +73,8 @@ struct cfg_program {
     const char *summary;        /* one sentence for --help */
     const struct cfg_key *keys; /* ended by section == NULL */
     const char *details;        /* further text for --help (exit codes, examples); may be NULL */
-    /* Checks that span keys; NULL if none. Names the keys in err. */
+    /* Checks of what can be known without connecting: DSNs, URLs, files, keys that depend on each other; NULL if none.
+     * Names the keys in err. Runs at every start and for --check-config, so that both say the same. */
     enum status (*validate)(const void *settings, struct err *err);
     /* Whether arguments may follow the options (config_load_args); `usage` is how --help shows them. */
     bool takes_args;

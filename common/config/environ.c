@@ -113,7 +113,8 @@ enum status loader_read_environ(struct cfg_loader *l, char *const *env, struct e
         char variable[256];
         enum status st;
 
-        if (strncmp(*env, "RELATA_", 7) != 0 || !equals || (size_t)(equals - *env) >= sizeof variable)
+        /* An empty value counts as unset: `RELATA_PG_DSN= program` would silently take the file's value away. */
+        if (strncmp(*env, "RELATA_", 7) != 0 || !equals || !equals[1] || (size_t)(equals - *env) >= sizeof variable)
             continue;
         memcpy(variable, *env, (size_t)(equals - *env));
         variable[equals - *env] = '\0';

@@ -85,6 +85,9 @@ struct events_change {
     const char *traceparent; /* may be NULL */
 };
 
+/* What can be told of the settings without connecting, files included: ST_OK (also for an empty URL) or ST_CONFIG. */
+enum status events_check(const struct cfg_nats *cfg, struct err *err) MUST_CHECK;
+
 /* Starts connecting in the background; ST_CONFIG for bad settings. With an empty URL all calls do nothing and succeed.
  */
 enum status events_pub_new(struct events_pub **out, const struct cfg_nats *cfg, const char *store,

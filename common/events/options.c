@@ -1,6 +1,7 @@
 /*
  * options.c - [nats] settings as options of nats.c.
  */
+#include <curl/curl.h>
 #include <limits.h>
 #include <unistd.h>
 
@@ -22,6 +23,33 @@ static enum status need_file(const char *key, const char *path, struct err *err)
     return ST_OK;
 }
 
+/* One server: [nats|tls://][user[:password]@|token@]host[:port]. The library would take any text, and only never
+ * connect.
+ */
+static enum status check_server(const char *url, struct err *err)
+{
+    char *scheme = NULL, *host = NULL;
+    struct buf text;
+    CURLU *u = curl_url();
+    buf_init(&text, 4096);
+    buf_addf(&text, "%s%s", strstr(url, "://") ? "" : "nats://", url);
+    bool good = u && buf_ok(&text) &&
+                curl_url_set(u, CURLUPART_URL, buf_str(&text), CURLU_NON_SUPPORT_SCHEME) == CURLUE_OK &&
+                curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK &&
+                (strcmp(scheme, "nats") == 0 || strcmp(scheme, "tls") == 0) &&
+                curl_url_get(u, CURLUPART_HOST, &host, 0) == CURLUE_OK && *host;
+    curl_free(scheme);
+    curl_free(host);
+    curl_url_cleanup(u);
+    buf_release(&text);
+    if (good)
+        return ST_OK;
+    const char *at = strrchr(url, '@'); /* what is before it may be a password */
+    return err_set(err, ST_CONFIG, NULL,
+                   "nats.url: \"%s%s\" is no address of a NATS server; give nats://host:port or tls://host:port",
+                   at ? "***" : "", at ? at : url);
+}
+
 static enum status set_servers(natsOptions *opts, const struct cfg_nats *cfg, struct err *err)
 {
     char *copy = strdup(cfg->url);
@@ -35,7 +63,7 @@ static enum status set_servers(natsOptions *opts, const struct cfg_nats *cfg, st
         if (n == MAX_SERVERS)
             st = err_set(err, ST_CONFIG, NULL, "nats.url names more than %d servers", MAX_SERVERS);
         else
-            list[n++] = s;
+            st = check_server(list[n++] = s, err);
     }
     if (st == ST_OK && n == 0)
         st = err_set(err, ST_CONFIG, NULL, "nats.url \"%s\" names no server", cfg->url);
@@ -141,4 +169,12 @@ enum status events_options(natsOptions **out, const struct cfg_nats *cfg, const 
     }
     *out = opts;
     return ST_OK;
+}
+
+enum status events_check(const struct cfg_nats *cfg, struct err *err)
+{
+    natsOptions *opts = NULL;
+    enum status st = *cfg->url ? events_options(&opts, cfg, "relata", err) : ST_OK;
+    natsOptions_Destroy(opts);
+    return st;
 }

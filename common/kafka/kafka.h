@@ -31,8 +31,8 @@ struct kafka_header {
     size_t len;
 };
 
-/* Whether producers and consumers would take these properties; connects to nothing. ST_OK, or ST_CONFIG naming the key.
- * For --check-config. */
+/* Whether producers and consumers would take these properties, the files that they name included; connects to nothing.
+ * ST_OK, or ST_CONFIG with the reason. For a program's `validate`. */
 enum status kafka_properties_check(const struct cfg_map *properties, struct err *err) MUST_CHECK;
 
 /* ---- producer: one thread ---- */

@@ -177,6 +177,33 @@ enum status kafka_conf(rd_kafka_conf_t **out, enum kafka_role role, const struct
     return ST_OK;
 }
 
+static void no_log(const rd_kafka_t *rk, int level, const char *facility, const char *text)
+{
+    (void)rk, (void)level, (void)facility, (void)text;
+}
+
+/* Some properties librdkafka judges only when a client is made: those that depend on each other, and files. Without
+ * brokers it connects to nothing. */
+static enum status try_client(const rd_kafka_conf_t *conf, enum kafka_role role, struct err *err)
+{
+    const char *brokers[] = {"bootstrap.servers", "metadata.broker.list"};
+    char reason[512];
+    rd_kafka_conf_t *alone = rd_kafka_conf_dup_filter(conf, 2, brokers);
+    rd_kafka_conf_set_log_cb(alone, no_log);
+    enum status st = role == KAFKA_CONSUMER ? kafka_set(alone, "group.id", "relata-check", err) : ST_OK;
+    rd_kafka_t *rk = NULL;
+    if (st == ST_OK) {
+        rk = rd_kafka_new(role == KAFKA_CONSUMER ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER, alone, reason, sizeof reason);
+        if (!rk)
+            st = err_set(err, ST_CONFIG, "", "kafka: %s", reason);
+    }
+    if (rk)
+        rd_kafka_destroy(rk);
+    else
+        rd_kafka_conf_destroy(alone);
+    return st;
+}
+
 enum status kafka_properties_check(const struct cfg_map *properties, struct err *err)
 {
     static const enum kafka_role roles[] = {KAFKA_PRODUCER, KAFKA_CONSUMER};
@@ -185,7 +212,10 @@ enum status kafka_properties_check(const struct cfg_map *properties, struct err 
         enum status st = kafka_conf(&conf, roles[i], properties, err);
         if (st != ST_OK)
             return st;
+        st = try_client(conf, roles[i], err);
         rd_kafka_conf_destroy(conf);
+        if (st != ST_OK)
+            return st;
     }
     return ST_OK;
 }

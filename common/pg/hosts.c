@@ -79,9 +79,9 @@ enum status pg_hosts_parse(const char *dsn, struct pg_hosts *out, struct err *er
     *out = (struct pg_hosts){.n = 1, .items = calloc(1, sizeof *out->items)};
     if (!out->items)
         return err_set(err, ST_NOMEM, "", "no memory for the hosts of a DSN");
-    if (!pg_dsn_is_conninfo(dsn)) /* a bare database name, or empty: the PG* environment */
+    enum status st = pg_dsn_readable(dsn, err);
+    if (st == ST_OK && !pg_dsn_is_conninfo(dsn)) /* a bare database name, or empty: the PG* environment */
         return ST_OK;
-    enum status st = pg_dsn_check(dsn, err);
     PQconninfoOption *options = st == ST_OK ? PQconninfoParse(dsn, NULL) : NULL;
     if (st == ST_OK && !options)
         st = err_set(err, ST_NOMEM, "", "no memory for a DSN");
@@ -102,4 +102,12 @@ void pg_hosts_release(struct pg_hosts *h)
     }
     free(h->items);
     *h = (struct pg_hosts){0};
+}
+
+enum status pg_dsn_check(const char *dsn, struct err *err)
+{
+    struct pg_hosts hosts;
+    enum status st = pg_hosts_parse(dsn, &hosts, err);
+    pg_hosts_release(&hosts);
+    return st;
 }

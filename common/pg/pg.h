@@ -133,6 +133,9 @@ enum status pg_stream_get(struct pg *pg, char **data, size_t *len, struct err *e
 enum status pg_stream_put(struct pg *pg, const char *data, size_t len, mono_us deadline, struct err *err) MUST_CHECK;
 void pg_stream_free(char *data);
 
+/* What can be told of a DSN without connecting: ST_OK, or ST_CONFIG with the reason, out of which anything that may be
+ * a secret is taken. pg_open() begins with it. */
+enum status pg_dsn_check(const char *dsn, struct err *err) MUST_CHECK;
 /* The DSN in keyword form with its password (and any sslpassword) replaced by "***", for logs. Clears `out` first. */
 void pg_dsn_redact(const char *dsn, struct buf *out);
 

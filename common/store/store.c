@@ -135,7 +135,9 @@ enum status store_new(struct store **out, const struct cfg_store *cfg, struct er
     if (!s)
         return err_set(err, ST_NOMEM, NULL, "no memory for the store client");
     s->cfg = cfg;
-    st = store_peer_init(&s->peer, cfg->url, "store.url", err);
+    st = given(cfg->name) ? ST_OK : err_set(err, ST_CONFIG, NULL, "store.name is empty");
+    if (st == ST_OK)
+        st = store_peer_init(&s->peer, cfg->url, "store.url", err);
     if (st == ST_OK)
         st = check_tls(cfg, err);
     if (st == ST_OK)
@@ -150,6 +152,15 @@ enum status store_new(struct store **out, const struct cfg_store *cfg, struct er
     s->peer.connect_timeout_ms = cfg->connect_timeout_ms;
     *out = s;
     return ST_OK;
+}
+
+enum status store_check_settings(const struct cfg_store *cfg, struct err *err)
+{
+    struct store *s = NULL;
+    enum status st = store_new(&s, cfg, err);
+
+    store_free(s);
+    return st;
 }
 
 void store_free(struct store *s)

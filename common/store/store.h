@@ -162,6 +162,9 @@ struct cfg_store {
 struct store;
 struct store_conn;
 
+/* What can be told of the settings without connecting, files included: ST_OK or ST_CONFIG. store_new() does the same.
+ */
+enum status store_check_settings(const struct cfg_store *cfg, struct err *err) MUST_CHECK;
 /* Checks the settings (ST_CONFIG) and loads files; opens no connection. `cfg` must outlive the store. */
 enum status store_new(struct store **out, const struct cfg_store *cfg, struct err *err) MUST_CHECK;
 void store_free(struct store *s); /* accepts NULL; all its connections must be gone */

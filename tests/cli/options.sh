@@ -70,11 +70,22 @@ wrong_environment() { # program
         --check-config
 }
 
-# Found when it starts: one line of its log.
-wrong_address() { # program
-    run "$BIN/$1" "${needed[@]}" --set pg.dsn=host=/nonexistent --set admin.listen=nowhere
-    [[ $code == 2 && $(grep -c 'level=error' "$TEST_DIR/err") == 1 ]] &&
-        grep -q 'admin.listen = ."nowhere.": the port is missing; give host:port' "$TEST_DIR/err"
+# What can be known without connecting: --check-config and the start refuse it in the same words.
+refused_both() { # pattern, program, settings...
+    local pattern=$1 program=$2 value settings=()
+    shift 2
+    for value in "$@"; do settings+=(--set "$value"); done
+    refused "$pattern" "$program" "${settings[@]}" --check-config || return 1
+    cp "$TEST_DIR/err" "$TEST_DIR/check"
+    if [[ $program == relatactl ]]; then settings+=(lag); fi
+    refused "$pattern" "$program" "${settings[@]}" && diff "$TEST_DIR/check" "$TEST_DIR/err"
+}
+
+taken() { # program, settings...
+    local program=$1 value settings=()
+    shift
+    for value in "$@"; do settings+=(--set "$value"); done
+    printed 'configuration ok' "$BIN/$program" "${settings[@]}" --check-config
 }
 
 closed_output() { # program
@@ -100,5 +111,61 @@ for program in outbox-relay tuple-writer relatactl; do
 done
 for program in outbox-relay tuple-writer; do
     check "$program takes no arguments" refused 'unexpected argument "start"' "$program" start
-    check "$program refuses a bad address" wrong_address "$program"
 done
+
+# Programs, a setting that each refuses, and what it says.
+printf 'nothing\n' >"$TEST_DIR/text"
+K=kafka.bootstrap.servers=127.0.0.1:1
+while IFS='|' read -r programs setting pattern; do
+    for program in $programs; do
+        more=()
+        [[ $program == relatactl ]] || more=("$K")
+        [[ $program != tuple-writer ]] || more+=(writer.source=kafka)
+        check "$program refuses $setting" refused_both "$pattern" "$program" "${more[@]}" "$setting"
+    done
+done <<END
+relatactl tuple-writer outbox-relay|pg.dsn=bogus://x|bad Postgres DSN: unknown scheme "bogus"
+relatactl tuple-writer outbox-relay|pg.dsn=hots=x|bad Postgres DSN: invalid connection option "hots"
+relatactl tuple-writer outbox-relay|pg.dsn=host=x sslmode=yes|bad Postgres DSN: sslmode = "yes": must be one of
+relatactl tuple-writer outbox-relay|pg.dsn=host=x port=ten|bad Postgres DSN: port = "ten"
+relatactl tuple-writer outbox-relay|pg.dsn=host=a,b port=1,2,3|
+relatactl tuple-writer outbox-relay|pg.dsn=host=x sslmode=verify-full sslrootcert=/nonexistent|sslrootcert "/nonexistent" cannot be read
+relatactl tuple-writer|store.url=gopher://x|store.url: unknown scheme; give http://
+relatactl tuple-writer|store.url=http://u:p@x|credentials do not belong into the URL
+relatactl tuple-writer|store.name=|store.name is empty
+relatactl tuple-writer|store.ca_file=/nonexistent|store.ca_file: cannot read "/nonexistent"
+relatactl tuple-writer|store.ca_file=$TEST_DIR/text|holds no PEM certificate
+relatactl tuple-writer|store.cert_file=$TEST_DIR/text|store.cert_file and store.key_file are given together
+relatactl tuple-writer|store.oidc_client_id=x|store.oidc_client_id is set without store.oidc_token_url
+relatactl tuple-writer|nats.url=gopher://x|nats.url: "gopher://x" is no address of a NATS server
+relatactl tuple-writer|nats.url=nats://|nats.url: "nats://" is no address
+relatactl tuple-writer|nats.url=nats://me:hush@:::|nats.url: "[*][*][*]@:::" is no address
+relatactl tuple-writer|nats.url=nats://h:1,nats://h:99999|nats.url: "nats://h:99999" is no address
+relatactl tuple-writer|nats.url=,|names no server
+tuple-writer outbox-relay|admin.listen=nowhere|admin.listen = "nowhere": the port is missing; give host:port
+tuple-writer outbox-relay|admin.listen=::1:80|an IPv6 address stands in brackets
+tuple-writer outbox-relay|admin.url_file=/nonexistent/url|cannot write admin.url_file /nonexistent/url: No such file
+tuple-writer outbox-relay|kafka.nope=1|No such configuration property: "nope"
+tuple-writer outbox-relay|kafka.linger.ms=soon|kafka.linger.ms
+tuple-writer outbox-relay|kafka.acks=1|kafka.acks cannot be set
+tuple-writer outbox-relay|kafka.bootstrap.servers=|kafka.bootstrap.servers is not set
+tuple-writer outbox-relay|kafka.max.poll.interval.ms=26000|max.poll.interval.ms
+tuple-writer outbox-relay|kafka.security.protocol=nope|kafka.security.protocol
+END
+check "outbox-relay refuses a missing CA of Kafka" refused_both 'ssl.ca.location' outbox-relay "$K" \
+    kafka.security.protocol=ssl kafka.ssl.ca.location=/nonexistent
+check "relatactl refuses a NATS file that is not there" refused_both 'nats.ca_file "/nonexistent" cannot be read' \
+    relatactl nats.url=tls://h nats.ca_file=/nonexistent
+for dsn in 'dbname=x' inventory '' 'postgresql://me@[::1]:5433,h:5434/x?sslmode=require&target_session_attrs=read-write'; do
+    check "relatactl takes the DSN '$dsn'" taken relatactl "pg.dsn=$dsn"
+done
+check "tuple-writer takes servers of NATS" taken tuple-writer 'nats.url=tls://u:p@h:1, nats://[::1]:2,h:3'
+check "tuple-writer takes a socket" taken tuple-writer store.url=unix:/run/store.sock
+
+# An empty variable takes nothing away.
+printf '[pg]\ndsn = host=/from-the-file\n' >"$TEST_DIR/pg.ini"
+empty_is_unset() {
+    RELATA_PG_DSN='' run "$BIN/relatactl" --config "$TEST_DIR/pg.ini" lag
+    [[ $code == 4 ]] && grep -q '/from-the-file' "$TEST_DIR/err"
+}
+check "an empty variable counts as unset" empty_is_unset

@@ -217,6 +217,8 @@ static void test_environment_names(void **state)
     setenv("RELATA_SOAK", "1", 1);
     setenv("RELATA_KAFKA_BROKERS", "b:1", 1); /* of build/run/env */
     setenv("RELATA_STORE_ID", "01", 1);
+    setenv("RELATA_RELAY_MODE", "", 1); /* empty: as if unset, even where it could be no value, or no key */
+    setenv("RELATA_RELAY_BATHC", "", 1);
     assert_int_equal(load(&daemon_program, NULL), ST_OK);
     assert_string_equal(got.name, "from environment");
 

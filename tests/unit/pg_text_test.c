@@ -145,6 +145,16 @@ static void test_bad_dsn_shows_no_password(void **state)
     assert_int_equal(pg_dsn_check("hots=x", &err), ST_CONFIG);
     assert_non_null(strstr(err.text, "hots")); /* nothing secret here: say which */
     assert_int_equal(pg_dsn_check("host=x", &err), ST_OK);
+    assert_int_equal(pg_dsn_check("inventory", &err), ST_OK); /* a database's name */
+    assert_int_equal(pg_dsn_check("", &err), ST_OK);
+    assert_int_equal(pg_dsn_check("host=a,b port=,2", &err), ST_OK);
+    static const char *const bad[] = {
+        "bogus://x",      "mysql://me:s3cret@db/app", "host=a,b port=1,2,3", "host=x port=0",
+        "host=x port=1x", "host=x port=65536",        "host=x sslmode=req",  "host=x sslmode='verify-ca verify-full'"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(pg_dsn_check(bad[i], &err), ST_CONFIG);
+        assert_null(strstr(err.text, "s3cret"));
+    }
 }
 
 static void test_hosts_of_a_dsn(void **state)
