@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -14,20 +15,23 @@
 #include "outbox-relay/relay_metrics.h"
 
 #define STATEMENT_MS 5000
-#define MAINTAIN_MS                                                                                                    \
-    30000 /* bounded by rows; a busy machine may need long for them, and what is cancelled is undone                   \
-           */
+#define MAINTAIN_MS 30000 /* a busy machine may need long for its rows, and what is cancelled is undone */
 #define GAUGES_MS 5000
 #define MAINTAIN_ROWS "1000"
 #define HEARTBEAT_BYTES (1024 * 1024)
+#define STOP_GRACE_MS 1000
+#define STOP_MS 6000
+#define STOP_CONNECT_MS 2000
 
 struct chores {
     const struct settings *cfg;
     char application_name[96];
     char slot[64];
-    pthread_t thread;
-    int quit;   /* eventfd: end the thread */
-    int resend; /* eventfd: something for the relay */
+    int quit;          /* eventfd: end the thread */
+    int resend;        /* eventfd: something for the relay */
+    int ended;         /* eventfd: the thread is about to end */
+    atomic_int pid;    /* of its server process, 0 = not connected */
+    atomic_int owners; /* the thread and the relay; the last one frees */
 
     pthread_mutex_t lock; /* guards these */
     struct progress progress;
@@ -97,6 +101,12 @@ static void complain(struct chores *c, const char *what, const struct err *err)
     log_err(LOG_LVL_WARN, what, err, NULL);
 }
 
+static bool quitting(const struct chores *c)
+{
+    struct pollfd quit = {.fd = c->quit, .events = POLLIN};
+    return poll(&quit, 1, 0) > 0;
+}
+
 static mono_us sql_deadline(void)
 {
     return deadline_in_ms(STATEMENT_MS);
@@ -107,7 +117,7 @@ static enum status maintain(struct chores *c, struct err *err)
 {
     bool more = false;
     enum status worst = ST_OK;
-    for (size_t i = 0; i < c->nwatches; i++) {
+    for (size_t i = 0; i < c->nwatches && !quitting(c); i++) {
         struct pg_param p = pg_p_text(c->watches[i].store);
         struct pg_result *r = NULL;
         struct err e;
@@ -183,7 +193,7 @@ static enum status lag(struct chores *c, bool resend, struct err *err)
     pthread_mutex_lock(&c->lock);
     struct progress progress = c->progress;
     pthread_mutex_unlock(&c->lock);
-    for (int i = 0; st == ST_OK && i < pg_rows(r); i++) {
+    for (int i = 0; st == ST_OK && i < pg_rows(r) && !quitting(c); i++) {
         double age = pg_double(r, i, 1);
         oldest = age > oldest ? age : oldest;
         parked += pg_int(r, i, 2);
@@ -268,6 +278,7 @@ static enum status work(struct chores *c, struct err *err)
 {
     mono_us now = clock_mono_us();
     enum status st = db_connect(&c->db, c->cfg->dsn, c->application_name, err);
+    atomic_store(&c->pid, st == ST_OK ? pg_backend_pid(c->db.pg) : 0);
     watch_all_done(c);
     if (st == ST_OK && (now >= c->gauges_at || (c->resend_at && now >= c->resend_at))) {
         bool resend = c->resend_at && now >= c->resend_at;
@@ -278,11 +289,30 @@ static enum status work(struct chores *c, struct err *err)
         if (st == ST_OK && c->cfg->mode == RELAY_WAL)
             st = slot_gauges(c, err);
     }
-    if (st == ST_OK && now >= c->maintain_at)
+    if (st == ST_OK && now >= c->maintain_at && !quitting(c))
         st = maintain(c, err);
-    if (st == ST_OK && now >= c->count_at)
+    if (st == ST_OK && now >= c->count_at && !quitting(c))
         st = count_pending(c, err);
     return st;
+}
+
+static void chores_release(struct chores *c)
+{
+    if (atomic_fetch_sub(&c->owners, 1) > 1)
+        return;
+    for (size_t i = 0; i < c->nwatches; i++)
+        watch_release(&c->watches[i]);
+    free(c->watches);
+    resender_release(&c->offer);
+    free(c->done);
+    if (c->quit >= 0)
+        close(c->quit);
+    if (c->resend >= 0)
+        close(c->resend);
+    if (c->ended >= 0)
+        close(c->ended);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
 }
 
 static void *thread(void *arg)
@@ -293,30 +323,20 @@ static void *thread(void *arg)
     while (poll(&quit, 1, wait_ms) <= 0) {
         struct err err = {0};
         enum status st = work(c, &err);
-        if (st != ST_OK && st != ST_STOPPED)
+        if (st != ST_OK && st != ST_STOPPED && !quitting(c))
             complain(c, "upkeep failed, tried again soon", &err);
         mono_us next = deadline_min(deadline_min(c->maintain_at, c->gauges_at), c->count_at);
         if (c->resend_at)
             next = deadline_min(next, c->resend_at);
         wait_ms = st == ST_OK ? deadline_poll_ms(next) : 1000;
     }
+    atomic_store(&c->pid, 0);
     db_close(&c->db);
+    uint64_t one = 1;
+    ssize_t n = write(c->ended, &one, sizeof one);
+    (void)n;
+    chores_release(c);
     return NULL;
-}
-
-static void chores_free(struct chores *c)
-{
-    for (size_t i = 0; i < c->nwatches; i++)
-        watch_release(&c->watches[i]);
-    free(c->watches);
-    resender_release(&c->offer);
-    free(c->done);
-    if (c->quit >= 0)
-        close(c->quit);
-    if (c->resend >= 0)
-        close(c->resend);
-    pthread_mutex_destroy(&c->lock);
-    free(c);
 }
 
 enum status chores_start(struct chores **out, const struct settings *cfg, const char *application_name,
@@ -335,22 +355,52 @@ enum status chores_start(struct chores **out, const struct settings *cfg, const 
     pthread_mutex_init(&c->lock, NULL);
     c->quit = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->resend = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    int failed = c->quit < 0 || c->resend < 0 ? errno : pthread_create(&c->thread, NULL, thread, c);
+    c->ended = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    atomic_init(&c->pid, 0);
+    atomic_init(&c->owners, 2);
+    pthread_t id;
+    int failed = c->quit < 0 || c->resend < 0 || c->ended < 0 ? errno : pthread_create(&id, NULL, thread, c);
     if (failed) {
-        chores_free(c);
+        atomic_store(&c->owners, 1);
+        chores_release(c);
         return err_set(err, ST_FATAL, "", "cannot start a thread: %s", strerror(failed));
     }
+    pthread_detach(id);
     *out = c;
     return ST_OK;
 }
 
-void chores_stop(struct chores *c)
+static bool ended_by(const struct chores *c, mono_us end)
+{
+    struct pollfd p = {.fd = c->ended, .events = POLLIN};
+    return poll(&p, 1, deadline_poll_ms(end)) > 0;
+}
+
+/* Through the relay's session, or, if that is lost, one that lives as long as this takes. */
+static void cancel(const struct chores *c, struct db *db)
+{
+    int pid = atomic_load(&c->pid);
+    if (pid == 0 || (db->pg && pg_alive(db->pg) && db_cancel(db, pid, NULL) == ST_OK))
+        return;
+    struct db own = {.timeout_ms = STOP_CONNECT_MS};
+    struct pg_config cfg = {.dsn = c->cfg->dsn, .application_name = c->application_name};
+    if (pg_open(&own.pg, &cfg, deadline_in_ms(STOP_CONNECT_MS), NULL) == ST_OK)
+        (void)!db_cancel(&own, pid, NULL);
+    db_close(&own);
+}
+
+void chores_stop(struct chores *c, struct db *db)
 {
     if (!c)
         return;
+    mono_us end = deadline_in_ms(STOP_MS);
     uint64_t one = 1;
     ssize_t n = write(c->quit, &one, sizeof one);
     (void)n;
-    pthread_join(c->thread, NULL);
-    chores_free(c);
+    if (!ended_by(c, deadline_in_ms(STOP_GRACE_MS))) {
+        cancel(c, db);
+        if (!ended_by(c, end))
+            log_warn("upkeep does not end; left to its own deadline", NULL);
+    }
+    chores_release(c);
 }

@@ -12,11 +12,13 @@
 
 struct chores;
 
-/* `cfg` must outlive it; the names are copied. */
+/* `cfg` must outlive the process; the names are copied. */
 enum status chores_start(struct chores **out, const struct settings *cfg, const char *application_name,
                          const char *slot, struct err *err) MUST_CHECK;
-/* Waits for the call that runs now, at most about 6 s. Accepts NULL. */
-void chores_stop(struct chores *c);
+/* Waits 1 s for the call that runs now, then cancels it; `db` (which need not be connected) serves for that. After 6 s
+ * it leaves the thread to end by itself, which a server that does not answer can delay to the call's own deadline.
+ * Accepts NULL. */
+void chores_stop(struct chores *c, struct db *db);
 /* Readable when rows are to be sent again. */
 int chores_fd(const struct chores *c);
 void chores_progress(struct chores *c, const struct progress *p);

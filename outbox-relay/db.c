@@ -324,11 +324,13 @@ void db_page_row(const struct pg_result *page, int row, const char *store, struc
     };
 }
 
-enum status db_park(struct db *db, const char *store, int64_t outbox_id, const char *code, const char *reason,
-                    bool *parked, struct err *err)
+enum status db_park(struct db *db, const char *store, int64_t outbox_id, uint64_t xid, const char *code,
+                    const char *reason, bool *parked, struct err *err)
 {
-    char id[24];
-    struct pg_param p[4] = {pg_p_text(store), pg_p_int(outbox_id, id), pg_p_text(code), pg_p_text(reason)};
+    char id[24], writer[24];
+    (void)snprintf(writer, sizeof writer, "%" PRIu64, xid);
+    struct pg_param p[5] = {pg_p_text(store), pg_p_int(outbox_id, id), pg_p_text(code), pg_p_text(reason),
+                            pg_p_text(writer)};
     struct pg_result *r = NULL;
     *parked = false;
     enum status st = pg_query(
@@ -342,12 +344,18 @@ enum status db_park(struct db *db, const char *store, int64_t outbox_id, const c
         "outbox_id = excluded.outbox_id, op = excluded.op, condition_name = excluded.condition_name, "
         "condition_context = excluded.condition_context, actor = excluded.actor, headers = excluded.headers, "
         "xid = excluded.xid, created_at = excluded.created_at, code = excluded.code, reason = excluded.reason, "
-        "attempts = d.attempts + 1, parked_at = clock_timestamp()) "
+        "attempts = d.attempts + 1, parked_at = clock_timestamp()), gone AS ("
         "DELETE FROM relata.outbox o USING bad b WHERE o.store = b.store AND o.key = b.key AND o.object = b.object "
-        "AND o.relation = b.relation AND o.subject = b.subject AND o.id <= b.id RETURNING o.id",
-        p, 4, deadline_of(db), &r, err);
-    if (st == ST_OK)
-        *parked = pg_rows(r) > 0;
+        "AND o.relation = b.relation AND o.subject = b.subject AND o.id <= b.id RETURNING o.id) "
+        /* One statement, one snapshot: a row that it did not see although its transaction is visible to it is gone. */
+        "SELECT EXISTS (SELECT FROM gone), EXISTS (SELECT FROM bad) OR "
+        "pg_visible_in_snapshot($5::xid8, pg_current_snapshot())",
+        p, 5, deadline_of(db), &r, err);
+    if (st == ST_OK) {
+        *parked = pg_bool(r, 0, 0);
+        if (!pg_bool(r, 0, 1))
+            st = err_set(err, ST_NOT_FOUND, "", "outbox row %s is not visible yet", id);
+    }
     pg_result_free(r);
     return st;
 }

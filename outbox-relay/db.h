@@ -94,9 +94,10 @@ void db_page_row(const struct pg_result *page, int row, const char *store, struc
 enum status db_old_page(struct db *db, const char *store, const char *seen, int64_t age_ms, int64_t after_id, int limit,
                         struct pg_result **out, struct err *err) MUST_CHECK;
 
-/* Move the row to relata.dead_letter, and with it the older rows of its key. *parked is false if it was not pending. */
-enum status db_park(struct db *db, const char *store, int64_t outbox_id, const char *code, const char *reason,
-                    bool *parked, struct err *err) MUST_CHECK;
+/* Move the row to relata.dead_letter, and with it the older rows of its key. *parked is false if it was not pending.
+ * ST_NOT_FOUND: the transaction `xid`, which wrote it, is not visible yet, so nobody can say; ask again. */
+enum status db_park(struct db *db, const char *store, int64_t outbox_id, uint64_t xid, const char *code,
+                    const char *reason, bool *parked, struct err *err) MUST_CHECK;
 
 /* ---- sleeping (see docs/outbox-relay.md) ---- */
 /* Announce that the reader of these stores (a text[] literal) sleeps. *all is false if a transaction that wrote the

@@ -119,7 +119,7 @@ enum status poll_run(struct relay *r, struct err *err)
     struct poll_mode m = {.relay = r};
     struct relay_state state = {0};
     buf_init(&m.names, 1 << 20);
-    window_restart(&r->sender.window, 0);
+    sender_restart(&r->sender, 0);
     enum status st = db_state_load(&r->db, r->cfg->name, &state, err);
     if (st == ST_OK)
         st = poller_init(&m.poller, &r->db, &r->sender, state.poll_snapshot, err);

@@ -29,7 +29,7 @@ void relay_wait(struct relay *r, int fd, int other_fd, mono_us until)
                           {.fd = r->chores ? chores_fd(r->chores) : -1, .events = POLLIN},
                           {.fd = fd, .events = POLLIN},
                           {.fd = other_fd, .events = POLLIN}};
-    mono_us latest = deadline_in_ms(1000);
+    mono_us latest = deadline_min(deadline_in_ms(1000), sender_due(&r->sender));
     (void)poll(p, 5, deadline_poll_ms(deadline_min(until, latest)));
 }
 
@@ -57,6 +57,7 @@ void relay_show(struct relay *r)
     r->shown_at = now;
     admin_alive(r->admin);
     metric_set(&m_in_flight, (double)kafka_producer_outstanding(r->sender.kafka));
+    metric_set(&m_hidden, (double)r->sender.nhidden);
     show_kafka(r, now);
 }
 
@@ -96,14 +97,15 @@ void relay_drain(struct relay *r)
 }
 
 /* sender_park: the row leaves the outbox for relata.dead_letter. */
-static enum status park(void *arg, const char *store, int64_t outbox_id, const struct err *why, struct err *err)
+static enum status park(void *arg, const char *store, int64_t outbox_id, uint64_t xid, const struct err *why,
+                        struct err *err)
 {
     struct relay *r = arg;
     bool parked;
     char id[24];
     (void)snprintf(id, sizeof id, "%lld", (long long)outbox_id);
     const char *code = why->code[0] ? why->code : status_name(why->status);
-    enum status st = db_park(&r->db, store, outbox_id, code, why->text, &parked, err);
+    enum status st = db_park(&r->db, store, outbox_id, xid, code, why->text, &parked, err);
     if (st == ST_OK)
         log_err(LOG_LVL_ERROR, "change parked: it can never be a message of this topic", why, "store", store,
                 "outbox_id", id, "parked", parked ? "yes" : "no longer pending", NULL);
@@ -117,7 +119,7 @@ static void resign(struct relay *r)
     if (r->chores && r->resender.store)
         chores_resend_done(r->chores, r->resender.store);
     resender_release(&r->resender);
-    chores_stop(r->chores);
+    chores_stop(r->chores, &r->db);
     r->chores = NULL;
     r->active = false;
     r->next = (struct position){0, 0};

@@ -12,6 +12,8 @@ METRIC(m_replays, METRIC_COUNTER, "replays_total",
        "Times that reading began again at the first unacknowledged change.");
 METRIC(m_dead_letters, METRIC_COUNTER, "dead_letters_total",
        "Changes that can never be a message of this topic and were moved to relata.dead_letter.");
+METRIC(m_hidden, METRIC_GAUGE, "hidden_rows",
+       "Such changes whose transaction queries do not show yet; the slot waits for them.");
 METRIC(m_ack_seconds, METRIC_HISTOGRAM, "produce_ack_seconds",
        "Time from handing over a message to its delivery report.");
 METRIC(m_lag, METRIC_GAUGE, "lag_seconds", "Age of the oldest pending row of all stores, 0 when nothing is pending.");
@@ -36,27 +38,10 @@ METRIC(m_maintain_failures, METRIC_COUNTER, "maintain_failures_total", "Failed c
 void relay_metrics_register(void)
 {
     static struct metric *const all[] = {
-        &m_rows,
-        &m_bytes,
-        &m_in_flight,
-        &m_delivery_failures,
-        &m_replays,
-        &m_dead_letters,
-        &m_ack_seconds,
-        &m_lag,
-        &m_pending,
-        &m_parked,
-        &m_standby,
-        &m_kafka_up,
-        &m_slot_retained,
-        &m_slot_behind,
-        &m_confirmed_age,
-        &m_handovers,
-        &m_handover_running,
-        &m_heartbeats,
-        &m_resends,
-        &m_resent_rows,
-        &m_maintain_failures,
+        &m_rows,       &m_bytes,         &m_in_flight,   &m_delivery_failures, &m_replays,   &m_dead_letters,
+        &m_hidden,     &m_ack_seconds,   &m_lag,         &m_pending,           &m_parked,    &m_standby,
+        &m_kafka_up,   &m_slot_retained, &m_slot_behind, &m_confirmed_age,     &m_handovers, &m_handover_running,
+        &m_heartbeats, &m_resends,       &m_resent_rows, &m_maintain_failures,
     };
     metric_register_all(all, sizeof all / sizeof all[0]);
 }

@@ -8,6 +8,7 @@
 
 #define BATCH_MIN 1024
 #define BATCH_OVERHEAD 256
+#define HIDDEN_MS 50
 
 static bool is_refusal(enum status st)
 {
@@ -68,25 +69,118 @@ enum status sender_init(struct sender *s, const struct cfg_map *kafka, const cha
     return st;
 }
 
+static void hidden_release(struct hidden_row *h)
+{
+    free(h->store);
+    free(h->text);
+}
+
+static void hidden_clear(struct sender *s)
+{
+    for (size_t i = 0; i < s->nhidden; i++)
+        hidden_release(&s->hidden[i]);
+    s->nhidden = 0;
+}
+
 void sender_release(struct sender *s)
 {
     kafka_producer_free(s->kafka);
     window_release(&s->window);
     message_release(&s->message);
     free(s->alone_store);
+    hidden_clear(s);
+    free(s->hidden);
     *s = (struct sender){0};
 }
 
-static enum status park_now(struct sender *s, const char *store, uint64_t number, const struct err *why,
+/* ---- rows that are refused ---- */
+
+static enum status hide(struct sender *s, const char *store, uint64_t xid, uint64_t number, const struct err *why,
+                        struct err *err)
+{
+    if (s->nhidden == s->hidden_cap) {
+        size_t cap = s->hidden_cap ? s->hidden_cap * 2 : 16;
+        struct hidden_row *grown = realloc(s->hidden, cap * sizeof *grown);
+        if (!grown)
+            return err_set(err, ST_NOMEM, "", "out of memory");
+        s->hidden = grown;
+        s->hidden_cap = cap;
+    }
+    struct hidden_row h = {.number = number,
+                           .outbox_id = window_item(&s->window, number)->outbox_id,
+                           .xid = xid,
+                           .store = strdup(store),
+                           .status = why->status,
+                           .text = strdup(why->text)};
+    (void)snprintf(h.code, sizeof h.code, "%s", why->code);
+    if (!h.store || !h.text) {
+        hidden_release(&h);
+        return err_set(err, ST_NOMEM, "", "out of memory");
+    }
+    if (s->nhidden == 0)
+        s->ask_at = deadline_in_ms(HIDDEN_MS);
+    s->hidden[s->nhidden++] = h;
+    return ST_OK;
+}
+
+static void gone(struct sender *s, uint64_t number)
+{
+    metric_add(&m_dead_letters, 1);
+    window_done(&s->window, number);
+}
+
+static enum status park_now(struct sender *s, const char *store, uint64_t xid, uint64_t number, const struct err *why,
                             struct err *err)
 {
     struct err e;
-    enum status st = s->park(s->park_arg, store, window_item(&s->window, number)->outbox_id, why, &e);
-    if (st != ST_OK)
-        return fail(s, st, &e, err);
-    metric_add(&m_dead_letters, 1);
-    window_done(&s->window, number);
-    return ST_OK;
+    enum status st = s->park(s->park_arg, store, window_item(&s->window, number)->outbox_id, xid, why, &e);
+    if (st == ST_OK)
+        gone(s, number);
+    else if (st == ST_NOT_FOUND)
+        st = hide(s, store, xid, number, why, &e);
+    return st == ST_OK ? ST_OK : fail(s, st, &e, err);
+}
+
+/* The hidden rows again; one question is enough for those of one transaction. */
+static enum status park_hidden(struct sender *s, struct err *err)
+{
+    if (s->nhidden == 0 || clock_mono_us() < s->ask_at)
+        return ST_OK;
+    enum status st = ST_OK;
+    struct err why, e;
+    uint64_t invisible = 0;
+    size_t kept = 0;
+    for (size_t i = 0; i < s->nhidden; i++) {
+        struct hidden_row *h = &s->hidden[i];
+        enum status now = st == ST_OK && h->xid != invisible ? ST_OK : ST_NOT_FOUND;
+        if (now == ST_OK) {
+            (void)err_set(&why, h->status, h->code, "%s", h->text);
+            now = s->park(s->park_arg, h->store, h->outbox_id, h->xid, &why, &e);
+            invisible = now == ST_NOT_FOUND ? h->xid : invisible;
+        }
+        if (now == ST_OK) {
+            gone(s, h->number);
+            hidden_release(h);
+            continue;
+        }
+        if (now != ST_NOT_FOUND)
+            st = now;
+        s->hidden[kept++] = *h;
+    }
+    s->nhidden = kept;
+    s->ask_at = deadline_in_ms(HIDDEN_MS);
+    return st == ST_OK ? ST_OK : fail(s, st, &e, err);
+}
+
+mono_us sender_due(const struct sender *s)
+{
+    return s->nhidden > 0 ? s->ask_at : DEADLINE_NONE;
+}
+
+/* Nothing is on its way to the broker. */
+static bool quiet(const struct sender *s)
+{
+    return s->window.open == s->nhidden;
 }
 
 /* The suspects have passed. Without a culprit among them it was not a message but the batch that was too big. */
@@ -107,7 +201,7 @@ static enum status take_turn(struct sender *s, const struct outbox_row *row, siz
 {
     *alone = size >= s->alone_from;
     if (s->suspects > 0) {
-        if (s->suspects == 1 && !window_empty(&s->window))
+        if (s->suspects == 1 && !quiet(s))
             return ST_THROTTLED;
         if (--s->suspects == 0) {
             enum status st = suspects_passed(s, err);
@@ -118,13 +212,14 @@ static enum status take_turn(struct sender *s, const struct outbox_row *row, siz
     }
     if (!*alone)
         return ST_OK;
-    if (!window_empty(&s->window)) {
+    if (!quiet(s)) {
         if (s->suspects > 0)
             s->suspects++; /* it will come again */
         return ST_THROTTLED;
     }
     free(s->alone_store);
     s->alone_store = strdup(row->store);
+    s->alone_xid = row->xid;
     return s->alone_store ? ST_OK : err_set(err, ST_NOMEM, "", "out of memory");
 }
 
@@ -156,7 +251,7 @@ enum status sender_send(struct sender *s, const struct outbox_row *row, struct p
         return ST_OK;
     }
     if (is_refusal(st))
-        return park_now(s, row->store ? row->store : "", number, &why, err);
+        return park_now(s, row->store ? row->store : "", row->xid, number, &why, err);
     window_undo(&s->window, number);
     return st == ST_THROTTLED ? st : fail(s, st, &why, err);
 }
@@ -173,10 +268,12 @@ enum status sender_serve(struct sender *s, int timeout_ms, struct err *err)
         s->refused.status = ST_OK;
         s->alone = 0;
         s->found = true;
-        enum status st = park_now(s, s->alone_store, number, &why, err);
+        enum status st = park_now(s, s->alone_store, s->alone_xid, number, &why, err);
         if (st != ST_OK)
             return st;
     }
+    if (s->failure.status == ST_OK)
+        (void)!park_hidden(s, NULL);
     return s->failure.status == ST_OK ? ST_OK : fail(s, s->failure.status, NULL, err);
 }
 
@@ -189,6 +286,12 @@ enum status sender_batch_bytes(struct sender *s, int64_t bytes, struct err *err)
     return kafka_producer_reset(s->kafka, err);
 }
 
+void sender_restart(struct sender *s, uint64_t confirmed)
+{
+    hidden_clear(s);
+    window_restart(&s->window, confirmed);
+}
+
 enum status sender_reset(struct sender *s, struct err *err)
 {
     if (s->largest > 0) {
@@ -197,6 +300,7 @@ enum status sender_reset(struct sender *s, struct err *err)
         s->found = false;
         s->largest = 0;
     }
+    hidden_clear(s);
     window_clear(&s->window);
     s->failure = (struct err){0};
     s->refused = (struct err){0};

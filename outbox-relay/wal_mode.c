@@ -333,7 +333,7 @@ enum status wal_run(struct relay *r, struct err *err)
     uint64_t confirmed = 0;
     enum status st = slot_ready(r, &confirmed, err);
     if (st == ST_OK) {
-        window_restart(&r->sender.window, confirmed);
+        sender_restart(&r->sender, confirmed);
         m.skip = r->next;
         m.confirmed = confirmed;
         st = stream_start(&m, err);

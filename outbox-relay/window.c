@@ -29,6 +29,7 @@ void window_release(struct window *w)
 void window_clear(struct window *w)
 {
     w->low = w->next;
+    w->open = 0;
     w->marks_low = w->marks_next;
 }
 
@@ -67,6 +68,7 @@ uint64_t window_add(struct window *w, int64_t outbox_id, struct position from, u
 {
     *item_at(w, w->next) =
         (struct window_item){.outbox_id = outbox_id, .from = from, .sent_at = clock_mono_us(), .size = size};
+    w->open++;
     return w->next++;
 }
 
@@ -86,8 +88,10 @@ static void advance(struct window *w)
 
 void window_undo(struct window *w, uint64_t number)
 {
-    if (number + 1 == w->next)
-        w->next = number;
+    if (number + 1 != w->next)
+        return;
+    w->next = number;
+    w->open--;
 }
 
 void window_done(struct window *w, uint64_t number)
@@ -96,6 +100,7 @@ void window_done(struct window *w, uint64_t number)
     if (!item || item->done)
         return;
     item->done = true;
+    w->open--;
     if (number == w->low)
         advance(w);
 }

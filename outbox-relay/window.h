@@ -41,6 +41,7 @@ struct window {
     size_t capacity; /* a power of two */
     size_t limit;
     uint64_t low, next;
+    size_t open;               /* messages in flight that are not done */
     struct window_mark *marks; /* as many as items */
     uint64_t marks_low, marks_next;
     uint64_t confirmed; /* value of the last mark that is covered; only grows */

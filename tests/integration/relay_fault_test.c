@@ -244,6 +244,27 @@ static void test_drain_is_bounded(void **state)
     proc_stop(p);
 }
 
+/* SIGTERM while a call of the upkeep hangs: it is cancelled, not waited for. */
+static void test_a_hanging_upkeep_does_not_hold_the_end_up(void **state)
+{
+    struct harness *h = *state;
+    struct proc *p =
+        relay_start(h, "--set", "relay.topic_partitions=1", "--set", "relay.maintain_interval=100ms", NULL);
+    proc_ready_wait(p, SOON);
+    struct pg *other = harness_connect(h, NULL);
+    struct err err;
+    if (pg_exec(other, "BEGIN; LOCK TABLE relata.request", deadline_in_ms(harness_ms(SOON)), &err) != ST_OK)
+        fail_msg("%s", err.text);
+    const char *hangs = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND "
+                        "application_name LIKE 'outbox-relay%' AND wait_event_type = 'Lock'";
+    assert_sql_eventually(h, hangs, "1", SOON);
+    proc_signal(p, SIGTERM);
+    assert_int_equal(proc_wait(p, 15000), 0); /* the call itself would take 30 s */
+    assert_false(proc_logged(p, "upkeep does not end"));
+    assert_sql_eventually(h, hangs, "0", SOON);
+    pg_close(other);
+}
+
 static const char *const impatient[] = {"--pg-set=wal_sender_timeout=3s", NULL};
 static const char *const small_disk[] = {"--kafka-disk=64M", "--kafka-set=log.segment.bytes=1048576", NULL};
 
@@ -260,6 +281,7 @@ int main(void)
         HARNESS_TEST(test_partition_count_raised, PARTS),
         HARNESS_TEST(test_missing_topic_is_waited_for, PARTS),
         HARNESS_TEST(test_drain_is_bounded, PARTS | HARNESS_OWN_KAFKA),
+        HARNESS_TEST(test_a_hanging_upkeep_does_not_hold_the_end_up, PARTS),
     };
     cmocka_set_test_filter(getenv("TEST_FILTER"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,6 @@
 /* outbox-relay: rows that can never be a message of the topic, and batches that the topic does not take. */
+#include <pthread.h>
+
 #include "tests/harness/harness.h"
 #include "tests/harness/proc.h"
 #include "tests/harness/topic.h"
@@ -130,6 +132,75 @@ static void test_a_parked_key_is_not_stuck(void **state)
     proc_stop(p);
 }
 
+static void *insert_and_wait(void *arg)
+{
+    struct err err;
+    /* Returns when a standby has answered, that is, when the test gives up on standbys. */
+    return pg_exec(arg,
+                   "INSERT INTO relata.outbox (op, object, relation, subject, actor) "
+                   "VALUES ('write', 'doc:big', 'viewer', 'user:a', repeat('x', 60000))",
+                   deadline_in_ms(120000), &err) == ST_OK
+               ? arg
+               : NULL;
+}
+
+static struct pg *waits_for_a_standby(struct harness *h)
+{
+    harness_sql(h, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    harness_sql(h, "SELECT pg_reload_conf()");
+    struct pg *pg = harness_connect(h, NULL);
+    enum status st = ST_OK;
+    for (int i = 0; st != ST_UNKNOWN && i < 200; i++) /* the server takes the setting over some time later */
+        st = pg_query(pg, NULL, "SELECT pg_logical_emit_message(true, 'test', 'probe')", NULL, 0, deadline_in_ms(100),
+                      NULL, NULL);
+    assert_int_equal(st, ST_UNKNOWN);
+    pg_close(pg);
+    return harness_connect(h, NULL);
+}
+
+/* With synchronous replication the stream brings a row before queries show it. If it is refused then, it is neither
+ * gone nor to be passed over: nothing is confirmed beyond it until it is parked; its neighbours go on. */
+static void test_R08_refused_row_that_is_not_visible_yet(void **state)
+{
+    struct harness *h = *state;
+    harness_sql(h, "SET synchronous_commit = local");
+    topic_create(h, h->topic, 1, NULL);
+    struct proc *p = relay_start(h, "--set", "kafka.message.max.bytes=20000", "--set", "relay.resend_after=0", NULL);
+    struct topic_reader *r = topic_read(h, h->topic);
+    proc_ready_wait(p, SOON);
+    assert_logged(p, "msg=streaming", SOON);
+    struct pg *t = waits_for_a_standby(h);
+    const char *before = harness_sql_text(h, "SELECT pg_current_wal_insert_lsn()");
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, insert_and_wait, t), 0);
+    assert_sql_eventually(h,
+                          harness_strf(h, "SELECT wait_event FROM pg_stat_activity WHERE pid = %d", pg_backend_pid(t)),
+                          "SyncRep", SOON);
+    const char *after = harness_sql_text(h, "SELECT pg_current_wal_insert_lsn()");
+    for (int i = 0; i < 5; i++) { /* transactions of their own, all behind it */
+        small(h, 10 * i + 1, 10 * i + 10);
+        assert_topic_has(r, "SELECT id FROM relata.outbox", SOON);
+    }
+    assert_true(proc_metric(p, "relata_relay_dead_letters_total") == 0);
+    assert_metric_eventually(p, "relata_relay_hidden_rows", 1, SOON);
+    assert_false(proc_logged(p, "change parked"));
+    const char *slot = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE database = current_database()";
+    assert_string_equal(harness_sql_text(h, harness_strf(h, "SELECT (%s) <= '%s'::pg_lsn", slot, after)), "t");
+
+    harness_sql(h, "ALTER SYSTEM RESET synchronous_standby_names");
+    harness_sql(h, "SELECT pg_reload_conf()");
+    void *committed;
+    pthread_join(thread, &committed);
+    assert_non_null(committed);
+    assert_sql_eventually(h, "SELECT count(*) FROM relata.dead_letter WHERE object = 'doc:big'", "1", SOON);
+    assert_sql_eventually(h, "SELECT count(*) FROM relata.outbox WHERE object = 'doc:big'", "0", SOON);
+    assert_sql_eventually(h, harness_strf(h, "SELECT (%s) > '%s'::pg_lsn", slot, before), "t", SOON);
+    assert_true(proc_metric(p, "relata_relay_replays_total") == 0);
+    pg_close(t);
+    topic_reader_free(r);
+    proc_stop(p);
+}
+
 /* The database refuses such a row; if its guards are taken away, the relay's second check parks it. */
 static void test_R10_row_without_key(void **state)
 {
@@ -157,6 +228,7 @@ int main(void)
         HARNESS_TEST(test_R08_refused_by_the_broker_poll, PARTS),
         HARNESS_TEST(test_batches_over_the_topics_limit, PARTS),
         HARNESS_TEST(test_a_parked_key_is_not_stuck, PARTS),
+        HARNESS_TEST(test_R08_refused_row_that_is_not_visible_yet, PARTS | HARNESS_OWN_PG),
         HARNESS_TEST(test_R10_row_without_key, PARTS),
     };
     cmocka_set_test_filter(getenv("TEST_FILTER"));

@@ -19,13 +19,20 @@ struct world {
     int64_t parked[16];
     int nparked;
     enum status park_result;
+    uint64_t hidden_xid; /* queries do not show its rows yet */
+    int asked;
 };
 
-static enum status park(void *arg, const char *store, int64_t outbox_id, const struct err *why, struct err *err)
+static enum status park(void *arg, const char *store, int64_t outbox_id, uint64_t xid, const struct err *why,
+                        struct err *err)
 {
     struct world *w = arg;
     assert_string_equal(store, "default");
     assert_true(why->status == ST_TOO_BIG || why->status == ST_INVALID);
+    assert_non_null(strstr(why->code, "MSG_SIZE_TOO_LARGE"));
+    w->asked++;
+    if (w->hidden_xid != 0 && xid == w->hidden_xid)
+        return err_set(err, ST_NOT_FOUND, "", "not visible yet");
     if (w->park_result != ST_OK)
         return err_set(err, w->park_result, "", "cannot park");
     assert_true(w->nparked < 16);
@@ -45,10 +52,10 @@ static int setup(void **state)
     char servers[256];
     (void)snprintf(servers, sizeof servers, "%s", rd_kafka_mock_cluster_bootstraps(w->cluster));
     struct cfg_map_item items[] = {
-        {(char[]){"bootstrap.servers"}, servers},
-        {(char[]){"linger.ms"}, (char[]){"20"}},
-        {(char[]){"retry.backoff.ms"}, (char[]){"10"}},
-        {(char[]){"message.max.bytes"}, (char[]){"50000"}},
+        {.key = (char[]){"bootstrap.servers"}, .value = servers},
+        {.key = (char[]){"linger.ms"}, .value = (char[]){"20"}},
+        {.key = (char[]){"retry.backoff.ms"}, .value = (char[]){"10"}},
+        {.key = (char[]){"message.max.bytes"}, .value = (char[]){"50000"}},
     };
     struct cfg_map map = {.items = items, .len = 4};
     struct err err;
@@ -71,6 +78,7 @@ static int teardown(void **state)
 static struct outbox_row row_of(int64_t id, const char *actor)
 {
     return (struct outbox_row){.id = id,
+                               .xid = 1000 + (uint64_t)id / 10,
                                .store = "default",
                                .op = "write",
                                .object = "doc:1",
@@ -210,6 +218,82 @@ static void test_a_message_that_was_forgotten_holds_nobody_up(void **state)
     assert_true(w->sender.alone == 0);
 }
 
+/* Serve until the window holds `open` messages. */
+static void serve_until(struct world *w, size_t open)
+{
+    struct err err;
+    for (mono_us end = deadline_in_ms(BOUND_MS); w->sender.window.open > open && clock_mono_us() < end;)
+        assert_int_equal(sender_serve(&w->sender, 10, &err), ST_OK);
+    assert_int_equal(w->sender.window.open, open);
+}
+
+/* The stream brings rows before queries show them. Such a row is neither gone nor parked: what covers it is not
+ * confirmed, its neighbours go on, and it is parked once it shows. */
+static void test_R08_a_refused_row_that_is_not_visible_yet_is_asked_for_again(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    static char actor[60001];
+    memset(actor, 'x', sizeof actor - 1);
+    w->hidden_xid = 1001; /* of the rows 10..19 */
+    for (int64_t id = 10; id < 50; id++) {
+        struct outbox_row row = row_of(id, id == 12 || id == 17 || id == 35 ? actor : NULL);
+        assert_int_equal(sender_send(&w->sender, &row, (struct position){1, (uint64_t)id}, &err), ST_OK);
+        if (id == 11)
+            window_mark(&w->sender.window, 11);
+    }
+    window_mark(&w->sender.window, 49);
+    serve_until(w, 2); /* all others are stored; 35 is parked */
+    assert_int_equal(w->nparked, 1);
+    assert_true(w->parked[0] == 35);
+    assert_true(w->sender.window.confirmed == 11);
+    assert_false(window_empty(&w->sender.window)); /* so no keepalive confirms them either */
+    assert_true(window_first_open(&w->sender.window).index == 12);
+    assert_true(sender_due(&w->sender) != DEADLINE_NONE);
+    int asked = w->asked;
+    for (mono_us end = deadline_in_ms(BOUND_MS); w->asked < asked + 2 && clock_mono_us() < end;)
+        assert_int_equal(sender_serve(&w->sender, 10, &err), ST_OK);
+    assert_true(w->asked >= asked + 2);
+    assert_int_equal(w->nparked, 1);
+    w->hidden_xid = 0;
+    serve_until(w, 0);
+    assert_int_equal(w->nparked, 3);
+    assert_true(w->parked[1] == 12 && w->parked[2] == 17);
+    assert_true(w->sender.window.confirmed == 49);
+    assert_true(sender_due(&w->sender) == DEADLINE_NONE);
+}
+
+/* The same with a row that the broker refuses; what goes alone is not held up by it. */
+static void test_R08_a_hidden_row_holds_no_suspects_up(void **state)
+{
+    struct world *w = *state;
+    struct err err;
+    static char actor[20001];
+    memset(actor, 'x', sizeof actor - 1);
+    w->hidden_xid = 1001;
+    w->sender.alone_from = 10000; /* learnt before */
+    rd_kafka_mock_push_request_errors(w->cluster, PRODUCE, 1, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
+    struct outbox_row row = row_of(17, actor);
+    assert_int_equal(sender_send(&w->sender, &row, (struct position){1, 17}, &err), ST_OK);
+    for (mono_us end = deadline_in_ms(BOUND_MS); w->asked == 0 && clock_mono_us() < end;)
+        assert_int_equal(sender_serve(&w->sender, 10, &err), ST_OK);
+    assert_int_equal(w->nparked, 0);
+    row = row_of(25, actor); /* large, and alone again */
+    assert_int_equal(sender_send(&w->sender, &row, (struct position){1, 25}, &err), ST_OK);
+    serve_until(w, 1);
+    row = row_of(26, NULL);
+    assert_int_equal(sender_send(&w->sender, &row, (struct position){1, 26}, &err), ST_OK);
+    serve_until(w, 1);
+    assert_int_equal(sender_reset(&w->sender, &err), ST_OK); /* read again: nothing of it is kept */
+    assert_int_equal(w->sender.nhidden, 0);
+    w->hidden_xid = 0;
+    rd_kafka_mock_push_request_errors(w->cluster, PRODUCE, 1, RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE);
+    row = row_of(17, actor);
+    assert_int_equal(sender_send(&w->sender, &row, (struct position){1, 17}, &err), ST_OK);
+    serve_until(w, 0);
+    assert_int_equal(w->nparked, 1);
+}
+
 static void test_a_failed_parking_is_a_failure(void **state)
 {
     struct world *w = *state;
@@ -233,8 +317,8 @@ static void test_what_correctness_rests_on_cannot_be_set(void **state)
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         char key[64];
         (void)snprintf(key, sizeof key, "%s", keys[i]);
-        struct cfg_map_item items[] = {{(char[]){"bootstrap.servers"}, (char[]){"127.0.0.1:1"}},
-                                       {key, (char[]){"true"}}};
+        struct cfg_map_item items[] = {{.key = (char[]){"bootstrap.servers"}, .value = (char[]){"127.0.0.1:1"}},
+                                       {.key = key, .value = (char[]){"true"}}};
         struct cfg_map map = {.items = items, .len = 2};
         struct kafka_producer *p;
         struct err err;
@@ -249,8 +333,8 @@ static void test_what_correctness_rests_on_cannot_be_set(void **state)
     struct err err;
     assert_int_equal(kafka_producer_new(&p, &none, NULL, NULL, &err), ST_CONFIG);
     assert_non_null(strstr(err.text, "bootstrap.servers"));
-    struct cfg_map_item bad[] = {{(char[]){"bootstrap.servers"}, (char[]){"127.0.0.1:1"}},
-                                 {(char[]){"no.such.property"}, (char[]){"1"}}};
+    struct cfg_map_item bad[] = {{.key = (char[]){"bootstrap.servers"}, .value = (char[]){"127.0.0.1:1"}},
+                                 {.key = (char[]){"no.such.property"}, .value = (char[]){"1"}}};
     struct cfg_map map = {.items = bad, .len = 2};
     assert_int_equal(kafka_producer_new(&p, &map, NULL, NULL, &err), ST_CONFIG);
     assert_non_null(strstr(err.text, "no.such.property"));
@@ -266,6 +350,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_refused_batch_without_a_culprit_makes_batches_smaller, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fatal_errors_need_a_new_producer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_message_that_was_forgotten_holds_nobody_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_R08_a_refused_row_that_is_not_visible_yet_is_asked_for_again, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_R08_a_hidden_row_holds_no_suspects_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_failed_parking_is_a_failure, setup, teardown),
         cmocka_unit_test(test_what_correctness_rests_on_cannot_be_set),
     };
