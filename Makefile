@@ -186,6 +186,8 @@ $(BUILD)/tests/unit/demo_test: $(addprefix $(BUILD)/obj/demo/,compare/set.o life
 HTTP_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/http/*.c inventory-lister/callers/*.c))
 $(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(BUILD)/tests/integration/lister_http_test $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: $(HTTP_OBJ)
 $(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(BUILD)/tests/integration/lister_http_test $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: TEST_LIBS = $(LISTER_LIBS)
+$(BUILD)/tests/unit/decide_test: $(addprefix $(BUILD)/obj/inventory-lister/decide/,decide_store.o flight.o worker.o) $(BUILD)/libengine.a
+$(BUILD)/tests/unit/cache_test $(BUILD)/tests/unit/cache_race_test: $(BUILD)/obj/inventory-lister/decide/cache.o
 $(BUILD)/tests/unit/model_test $(BUILD)/tests/unit/model_effect_test $(BUILD)/fuzz/model_fuzz: $(BUILD)/libengine.a
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
