@@ -7,8 +7,9 @@
  * per event. Each second a heartbeat on relata.heartbeat.<store> carries the last sequence of every subject, so that a
  * subscriber sees every gap, a lost last event and a new epoch.
  *
- * The publisher is thread-safe. NATS being down never blocks longer than the bound given, and never fails replication:
- * events that could not be sent are counted and make a gap that subscribers see.
+ * The publisher is thread-safe; a thread of its own talks to the server. NATS being down or frozen never blocks a
+ * caller longer than nats.flush_timeout, and that once, not per call; it never fails replication: events that could not
+ * be sent are counted and make a gap that subscribers see.
  */
 #ifndef RELATA_EVENTS_EVENTS_H
 #define RELATA_EVENTS_EVENTS_H
@@ -88,18 +89,20 @@ struct events_change {
 /* What can be told of the settings without connecting, files included: ST_OK (also for an empty URL) or ST_CONFIG. */
 enum status events_check(const struct cfg_nats *cfg, struct err *err) MUST_CHECK;
 
-/* Starts connecting in the background; ST_CONFIG for bad settings. With an empty URL all calls do nothing and succeed.
- */
+/* Starts connecting, and waits for it at most flush_timeout: without success it goes on in the background. ST_CONFIG
+ * for bad settings. With an empty URL all calls do nothing and succeed. */
 enum status events_pub_new(struct events_pub **out, const struct cfg_nats *cfg, const char *store,
                            struct err *err) MUST_CHECK;
-void events_pub_free(struct events_pub *p); /* accepts NULL */
+/* May wait for a connection attempt to end, up to 2 s a server. Accepts NULL. */
+void events_pub_free(struct events_pub *p);
 /* A new identity: sequences start at 1 again. Called at start and whenever the writer registers anew. */
 void events_pub_identity(struct events_pub *p, int64_t writer_id, int64_t epoch);
-/* Publish the changes, one event per object type, and flush. ST_OK: the server has them; ST_RETRY: it could not be told
+/* Publish the changes, one event per object type, and wait for the flush, at most flush_timeout; while the server is
+ * away or did not answer the last flush, return at once. ST_OK: the server has them; ST_RETRY: it could not be told
  * within the bound (counted). */
 enum status events_publish(struct events_pub *p, const char *model_id, const struct events_change *changes, size_t n,
                            struct err *err);
-/* Call each second. */
+/* Call each second; does not block. */
 void events_heartbeat(struct events_pub *p);
 
 struct events_stats {
@@ -117,13 +120,23 @@ struct events_seen {
     bool heartbeat;
     int64_t writer_id, epoch;
     uint64_t sequence;
-    uint64_t gap; /* events of this subject that were missed before this one (0 = none) */
-    bool new_epoch;
+    uint64_t gap;   /* events of this subject that were missed before this one (0 = none) */
+    bool new_epoch; /* the first message of this (writer, epoch), or since a reconnect */
+    bool unknown;   /* the first that is heard of this subject, and it is not its first event: not known to be missed,
+                     * but not known to have been heard either */
     const char *subject;
+    const char *model_id; /* of an event: the model in force for its writer; "" in a heartbeat */
+    int64_t sent_us;      /* of an event: when it was made (ce-time), microseconds since the Unix epoch; 0 = unknown */
     const struct events_change *changes;
     size_t n;
 };
-/* Called in a NATS thread; only enqueue there. */
+/* A cache built from decisions must be flushed when this is true: something may have changed unheard. */
+static inline bool events_unheard(const struct events_seen *seen)
+{
+    return seen->gap > 0 || seen->new_epoch || seen->unknown;
+}
+/* Called in a NATS thread; only enqueue there. A heartbeat calls once for each subject with a gap, or unknown in an
+ * epoch that is not new, then once for itself. */
 typedef void events_on_event(void *arg, const struct events_seen *seen);
 /* Subscribes to all events and heartbeats of a store ("*" = every store). Blocks until subscribed or the deadline. */
 enum status events_sub_new(struct events_sub **out, const struct cfg_nats *cfg, const char *store,

@@ -1,15 +1,13 @@
 /*
  * publisher.c - events and heartbeats out.
  *
- * Sequences are taken and messages handed to nats.c under one mutex, so that they leave in order. The flush that
- * waits for the server runs outside it. A flush that times out makes the publisher suspect: until a heartbeat's flush
- * succeeds, events are counted as failed at once (their sequence numbers are used up: subscribers see the gap), so that
- * a frozen server costs one wait, not one per batch. While nats.c reconnects, it buffers what is published.
+ * Sequences are taken and messages queued under one mutex, so that they leave in order; what talks to the server is the
+ * pump's thread. A message that cannot be sent has used up its sequence number: subscribers see the gap.
  */
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "common/events/internal.h"
+#include "common/events/pump.h"
 #include "proto/relata.pb-c.h"
 
 #define SUBJECT_MAX 4096
@@ -22,55 +20,17 @@ struct subject {
 
 struct events_pub {
     char *store;
-    char *prefix;    /* relata.tuples.<store>. */
-    char *heartbeat; /* relata.heartbeat.<store> */
-    int64_t flush_ms;
-    natsOptions *opts;
+    char *prefix;      /* relata.tuples.<store>. */
+    char *heartbeat;   /* relata.heartbeat.<store> */
+    struct pump *pump; /* NULL = no events are configured */
 
     pthread_mutex_t mu; /* everything below but the counters */
-    natsConnection *nc;
-    int users; /* threads that use nc outside the mutex */
     int64_t writer_id, epoch;
     struct subject *subjects;
     size_t nsubjects, cap;
 
-    _Atomic bool suspect;
-    _Atomic uint64_t published, failed, reconnects;
+    _Atomic uint64_t published, failed;
 };
-
-static void on_connected(natsConnection *nc, void *arg)
-{
-    (void)nc;
-    (void)arg;
-}
-
-static void on_reconnected(natsConnection *nc, void *arg)
-{
-    struct events_pub *p = arg;
-    (void)nc;
-    atomic_fetch_add(&p->reconnects, 1);
-    atomic_store(&p->suspect, false);
-}
-
-static void on_error(natsConnection *nc, natsSubscription *sub, natsStatus s, void *arg)
-{
-    (void)nc;
-    (void)sub;
-    (void)s;
-    (void)arg; /* the default handler would print */
-}
-
-/* With mu held. Not being connected yet is fine: nats.c goes on by itself. */
-static enum status pub_connect(struct events_pub *p, struct err *err)
-{
-    natsStatus s = natsConnection_Connect(&p->nc, p->opts);
-    if (s == NATS_OK || s == NATS_NOT_YET_CONNECTED)
-        return ST_OK;
-    p->nc = NULL;
-    if (s == NATS_INVALID_ARG || s == NATS_ADDRESS_MISSING)
-        return events_err(err, ST_CONFIG, s, "nats.url");
-    return events_err(err, ST_RETRY, s, "connecting to NATS");
-}
 
 static char *concat(const char *a, const char *b, const char *c)
 {
@@ -91,7 +51,6 @@ enum status events_pub_new(struct events_pub **out, const struct cfg_nats *cfg, 
     if (!p)
         return err_set(err, ST_NOMEM, NULL, "no memory");
     pthread_mutex_init(&p->mu, NULL);
-    p->flush_ms = cfg->flush_timeout_ms;
     p->store = strdup(store);
     p->prefix = concat(EVENTS_TUPLES, store, ".");
     p->heartbeat = concat(EVENTS_HEARTBEAT, store, "");
@@ -99,15 +58,10 @@ enum status events_pub_new(struct events_pub **out, const struct cfg_nats *cfg, 
     if (!p->store || !p->prefix || !p->heartbeat)
         st = err_set(err, ST_NOMEM, NULL, "no memory");
     if (st == ST_OK && *cfg->url) {
-        st = events_options(&p->opts, cfg, "relata tuple-writer", err);
-        if (st == ST_OK) {
-            natsOptions_SetRetryOnFailedConnect(p->opts, true, on_connected, NULL);
-            natsOptions_SetReconnectedCB(p->opts, on_reconnected, p);
-            natsOptions_SetErrorHandler(p->opts, on_error, NULL);
-            st = pub_connect(p, err);
-            if (st == ST_RETRY)
-                st = ST_OK; /* the heartbeat tries again */
-        }
+        natsOptions *opts;
+        st = events_options(&opts, cfg, "relata tuple-writer", err);
+        if (st == ST_OK)
+            st = pump_new(&p->pump, opts, cfg->flush_timeout_ms, err);
     }
     if (st != ST_OK) {
         events_pub_free(p);
@@ -130,11 +84,7 @@ void events_pub_free(struct events_pub *p)
 {
     if (!p)
         return;
-    if (p->nc) {
-        natsConnection_Close(p->nc);
-        natsConnection_Destroy(p->nc);
-    }
-    natsOptions_Destroy(p->opts);
+    pump_free(p->pump);
     subjects_clear(p);
     free(p->subjects);
     free(p->store);
@@ -248,73 +198,73 @@ static size_t pack_changes(struct events_pub *p, const struct subject *s, const 
     return len;
 }
 
-/* With mu held. */
-static bool publish_run(struct events_pub *p, const char *model_id, const struct events_change *changes, size_t n)
+static natsStatus message(natsMsg **msg, const char *subject, const uint8_t *data, size_t len)
+{
+    union {
+        const uint8_t *in;
+        const char *out;
+    } payload = {data};
+    return data ? natsMsg_Create(msg, subject, NULL, payload.out, (int)len) : NATS_NO_MEMORY;
+}
+
+/* With mu held. The event of a run of changes of one object type; NULL if there can be none, its number is used up. */
+static natsMsg *event_of(struct events_pub *p, const char *model_id, const struct events_change *changes, size_t n)
 {
     struct subject *s = subject_of(p, tuple_type(changes[0].key.object));
     if (!s)
-        return false;
+        return NULL;
     s->sequence++;
-    if (!p->nc || atomic_load(&p->suspect))
-        return false;
+    if (!pump_ready(p->pump))
+        return NULL;
     const char *traceparent = NULL;
     for (size_t i = 0; i < n && !traceparent; i++)
         traceparent = changes[i].traceparent;
     uint8_t *data = NULL;
     size_t len = pack_changes(p, s, model_id, changes, n, &data);
     natsMsg *msg = NULL;
-    union {
-        uint8_t *in;
-        const char *out;
-    } payload = {data};
-    natsStatus st = data ? natsMsg_Create(&msg, s->name, NULL, payload.out, (int)len) : NATS_NO_MEMORY;
+    natsStatus st = message(&msg, s->name, data, len);
     if (st == NATS_OK)
         st = set_headers(p, msg, s, traceparent);
-    if (st == NATS_OK)
-        st = natsConnection_PublishMsg(p->nc, msg);
-    natsMsg_Destroy(msg);
     free(data);
-    return st == NATS_OK;
+    if (st == NATS_OK)
+        return msg;
+    natsMsg_Destroy(msg);
+    return NULL;
 }
 
-/* Wait until the server has what was published before. Takes and gives back a use of nc. */
-static bool pub_flush(struct events_pub *p)
+static size_t run_of(const struct events_change *changes, size_t n)
 {
-    pthread_mutex_lock(&p->mu);
-    natsConnection *nc = p->nc;
-    bool connected = nc && natsConnection_Status(nc) == NATS_CONN_STATUS_CONNECTED;
-    p->users += connected;
-    pthread_mutex_unlock(&p->mu);
-    if (!connected)
-        return false;
-    natsStatus s = natsConnection_FlushTimeout(nc, p->flush_ms);
-    if (s == NATS_TIMEOUT)
-        atomic_store(&p->suspect, true);
-    pthread_mutex_lock(&p->mu);
-    p->users--;
-    pthread_mutex_unlock(&p->mu);
-    return s == NATS_OK;
+    struct bytes type = tuple_type(changes[0].key.object);
+    size_t j = 1;
+    while (j < n && strncmp(changes[j].key.object, type.data, type.len) == 0 &&
+           tuple_type(changes[j].key.object).len == type.len)
+        j++;
+    return j;
 }
 
 enum status events_publish(struct events_pub *p, const char *model_id, const struct events_change *changes, size_t n,
                            struct err *err)
 {
-    if (!p->opts || n == 0)
+    if (!p->pump || n == 0)
         return ST_OK;
-    size_t events = 0, sent = 0;
+    size_t events = 0, made = 0;
+    natsMsg **msgs = calloc(n, sizeof(natsMsg *));
+    struct batch *batch = NULL;
     pthread_mutex_lock(&p->mu);
-    for (size_t i = 0; i < n;) {
-        struct bytes type = tuple_type(changes[i].key.object);
-        size_t j = i + 1;
-        while (j < n && strncmp(changes[j].key.object, type.data, type.len) == 0 &&
-               tuple_type(changes[j].key.object).len == type.len)
-            j++;
+    for (size_t i = 0, run; i < n; i += run) {
+        run = run_of(changes + i, n - i);
+        natsMsg *msg = event_of(p, model_id, changes + i, run);
         events++;
-        sent += publish_run(p, model_id, changes + i, j - i);
-        i = j;
+        if (msgs && msg)
+            msgs[made++] = msg;
+        else
+            natsMsg_Destroy(msg);
     }
+    if (made > 0)
+        batch = pump_queue(p->pump, msgs, made);
     pthread_mutex_unlock(&p->mu);
-    if (sent == events && pub_flush(p)) {
+    free(msgs);
+    if (batch && pump_wait(p->pump, batch) && made == events) {
         atomic_fetch_add(&p->published, events);
         return ST_OK;
     }
@@ -322,29 +272,15 @@ enum status events_publish(struct events_pub *p, const char *model_id, const str
     return err_set(err, ST_RETRY, NULL, "%zu events could not be handed to NATS in time", events);
 }
 
-/* With mu held: a connection that nats.c gave up (refused credentials, for instance) is made anew. */
-static void pub_revive(struct events_pub *p)
-{
-    if (p->nc && !natsConnection_IsClosed(p->nc))
-        return;
-    if (p->users > 0)
-        return;
-    if (p->nc)
-        natsConnection_Destroy(p->nc);
-    p->nc = NULL;
-    enum status st = pub_connect(p, NULL);
-    (void)st; /* the next heartbeat tries again */
-}
-
 /* With mu held. */
-static bool heartbeat_send(struct events_pub *p)
+static natsMsg *heartbeat_of(struct events_pub *p)
 {
     Relata__V1__Heartbeat hb;
     relata__v1__heartbeat__init(&hb);
     size_t n = p->nsubjects;
     Relata__V1__LastSequence *last = calloc(n + 1, sizeof *last);
     Relata__V1__LastSequence **list = calloc(n + 1, sizeof *list);
-    bool ok = false;
+    natsMsg *msg = NULL;
     if (last && list) {
         for (size_t i = 0; i < n; i++) {
             relata__v1__last_sequence__init(&last[i]);
@@ -358,39 +294,32 @@ static bool heartbeat_send(struct events_pub *p)
         hb.n_last = n;
         hb.last = list;
         uint8_t *data = malloc(relata__v1__heartbeat__get_packed_size(&hb));
-        if (data)
-            ok = natsConnection_Publish(p->nc, p->heartbeat, data, (int)relata__v1__heartbeat__pack(&hb, data)) ==
-                 NATS_OK;
+        size_t len = data ? relata__v1__heartbeat__pack(&hb, data) : 0;
+        if (message(&msg, p->heartbeat, data, len) != NATS_OK)
+            msg = NULL;
         free(data);
     }
     free(last);
     free(list);
-    return ok;
+    return msg;
 }
 
 void events_heartbeat(struct events_pub *p)
 {
-    if (!p->opts)
+    if (!p->pump)
         return;
-    bool sent = false;
     pthread_mutex_lock(&p->mu);
-    pub_revive(p);
-    /* A heartbeat that waited in a buffer would tell old news. */
-    if (p->nc && p->writer_id && natsConnection_Status(p->nc) == NATS_CONN_STATUS_CONNECTED)
-        sent = heartbeat_send(p);
+    natsMsg *msg = p->writer_id ? heartbeat_of(p) : NULL;
+    if (msg)
+        pump_beat(p->pump, msg);
     pthread_mutex_unlock(&p->mu);
-    if (sent && pub_flush(p))
-        atomic_store(&p->suspect, false);
 }
 
 void events_pub_stats(struct events_pub *p, struct events_stats *out)
 {
-    *out = (struct events_stats){.published = atomic_load(&p->published),
-                                 .failed = atomic_load(&p->failed),
-                                 .reconnects = atomic_load(&p->reconnects)};
-    if (!p->opts)
+    *out = (struct events_stats){.published = atomic_load(&p->published), .failed = atomic_load(&p->failed)};
+    if (!p->pump)
         return;
-    pthread_mutex_lock(&p->mu);
-    out->connected = p->nc && natsConnection_Status(p->nc) == NATS_CONN_STATUS_CONNECTED && !atomic_load(&p->suspect);
-    pthread_mutex_unlock(&p->mu);
+    out->reconnects = pump_reconnects(p->pump);
+    out->connected = pump_ready(p->pump);
 }

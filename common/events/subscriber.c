@@ -3,8 +3,9 @@
  *
  * Both subscriptions of the connection are delivered by one thread (nats.c's global pool, size 1), in the order the
  * server sent them: a heartbeat never overtakes the events it counts. Per (writer, epoch) the last sequence of every
- * subject is kept. A subject that is new within a known epoch is expected to start at 1. After a reconnect every epoch
- * counts as new, since what was missed meanwhile is unknown.
+ * subject is kept. A heartbeat names all subjects; before the first one of an epoch, a subject that is new may be one
+ * that we have joined in mid-stream, afterwards it is expected to start at 1. After a reconnect every epoch counts as
+ * new, since what was missed meanwhile is unknown.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@ struct epoch {
     int64_t writer_id, epoch;
     struct seen_subject *subjects;
     size_t n, cap;
+    bool complete; /* a heartbeat has named the subjects */
 };
 
 struct events_sub {
@@ -78,37 +80,69 @@ static struct epoch *epoch_of(struct events_sub *s, int64_t writer_id, int64_t e
     return &s->epochs[0];
 }
 
-/* Set the subject's last sequence; returns how many were missed before it. `inclusive`: the sequence itself has not
- * been delivered (a heartbeat told it). */
-static uint64_t subject_advance(struct epoch *e, const char *name, uint64_t sequence, bool inclusive, bool fresh)
+static struct seen_subject *subject_find(const struct epoch *e, const char *name)
 {
-    struct seen_subject *at = NULL;
-    for (size_t i = 0; i < e->n && !at; i++)
+    for (size_t i = 0; i < e->n; i++)
         if (strcmp(e->subjects[i].name, name) == 0)
-            at = &e->subjects[i];
-    if (!at) {
-        if (e->n == e->cap) {
-            size_t cap = e->cap ? e->cap * 2 : 16;
-            struct seen_subject *grown = realloc(e->subjects, cap * sizeof *grown);
-            if (!grown)
-                return 1;
-            e->subjects = grown;
-            e->cap = cap;
-        }
-        char *copy = strdup(name);
-        if (!copy)
-            return 1;
-        at = &e->subjects[e->n++];
-        *at = (struct seen_subject){copy, fresh ? (inclusive ? sequence : sequence - 1) : 0};
-    }
-    uint64_t expected = at->sequence + !inclusive;
-    if (sequence < expected)
-        return 0;
-    at->sequence = sequence;
-    return sequence - expected;
+            return &e->subjects[i];
+    return NULL;
 }
 
-static void handle_tuples(struct events_sub *s, const char *subject, const uint8_t *data, size_t len)
+static struct seen_subject *subject_add(struct epoch *e, const char *name, uint64_t sequence)
+{
+    if (e->n == e->cap) {
+        size_t cap = e->cap ? e->cap * 2 : 16;
+        struct seen_subject *grown = realloc(e->subjects, cap * sizeof *grown);
+        if (!grown)
+            return NULL;
+        e->subjects = grown;
+        e->cap = cap;
+    }
+    char *copy = strdup(name);
+    if (!copy)
+        return NULL;
+    e->subjects[e->n] = (struct seen_subject){copy, sequence};
+    return &e->subjects[e->n++];
+}
+
+/* Set the last sequence of seen->subject to seen->sequence, and tell what was missed. The sequence of a heartbeat has
+ * not been delivered, that of an event has. */
+static void subject_advance(struct epoch *e, struct events_seen *seen)
+{
+    uint64_t before = seen->sequence - !seen->heartbeat; /* the last one that should have been delivered earlier */
+    struct seen_subject *at = subject_find(e, seen->subject);
+    seen->gap = 0;
+    seen->unknown = false;
+    if (!at) {
+        seen->unknown = !e->complete && before > 0;
+        at = subject_add(e, seen->subject, seen->unknown ? before : 0);
+    }
+    if (!at) { /* no memory: every one of its events tells so */
+        seen->unknown = true;
+        return;
+    }
+    if (seen->sequence <= at->sequence)
+        return;
+    seen->gap = before > at->sequence ? before - at->sequence : 0;
+    at->sequence = seen->sequence;
+}
+
+/* The time in the event's ce-time header, 0 if it has none of the publisher's form. */
+static int64_t sent_us(natsMsg *msg)
+{
+    const char *when = NULL;
+    struct tm tm = {0};
+    if (natsMsgHeader_Get(msg, "ce-time", &when) != NATS_OK)
+        return 0;
+    const char *rest = strptime(when, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (!rest)
+        return 0;
+    char *end = NULL;
+    double fraction = *rest == '.' ? strtod(rest, &end) : 0;
+    return (int64_t)timegm(&tm) * 1000000 + (int64_t)(fraction * 1e6 + 0.5);
+}
+
+static void handle_tuples(struct events_sub *s, natsMsg *msg, const char *subject, const uint8_t *data, size_t len)
 {
     Relata__V1__TuplesChanged *event = relata__v1__tuples_changed__unpack(NULL, len, data);
     struct events_change *changes = event ? calloc(event->n_tuples + 1, sizeof *changes) : NULL;
@@ -125,11 +159,13 @@ static void handle_tuples(struct events_sub *s, const char *subject, const uint8
         struct events_seen seen = {.writer_id = event->writer_id,
                                    .epoch = event->epoch,
                                    .sequence = event->sequence,
-                                   .gap = subject_advance(e, subject, event->sequence, false, fresh),
                                    .new_epoch = fresh,
                                    .subject = subject,
+                                   .model_id = event->model_id,
+                                   .sent_us = sent_us(msg),
                                    .changes = changes,
                                    .n = event->n_tuples};
+        subject_advance(e, &seen);
         s->on_event(s->arg, &seen);
     }
     free(changes);
@@ -144,19 +180,22 @@ static void handle_heartbeat(struct events_sub *s, const char *subject, const ui
         return;
     bool fresh;
     struct epoch *e = epoch_of(s, hb->writer_id, hb->epoch, &fresh);
-    struct events_seen seen = {.heartbeat = true, .writer_id = hb->writer_id, .epoch = hb->epoch, .new_epoch = fresh};
+    struct events_seen seen = {
+        .heartbeat = true, .writer_id = hb->writer_id, .epoch = hb->epoch, .new_epoch = fresh, .model_id = ""};
     for (size_t i = 0; i < hb->n_last; i++) {
         seen.subject = hb->last[i]->subject;
         seen.sequence = hb->last[i]->sequence;
-        seen.gap = subject_advance(e, seen.subject, seen.sequence, true, fresh);
-        if (seen.gap > 0) {
+        subject_advance(e, &seen);
+        if (seen.gap > 0 || (seen.unknown && !fresh)) {
             s->on_event(s->arg, &seen);
             seen.new_epoch = false;
         }
     }
+    e->complete = true;
     seen.subject = subject;
     seen.sequence = 0;
     seen.gap = 0;
+    seen.unknown = false;
     s->on_event(s->arg, &seen);
     relata__v1__heartbeat__free_unpacked(hb, NULL);
 }
@@ -175,7 +214,7 @@ static void on_message(natsConnection *nc, natsSubscription *sub, natsMsg *msg, 
     if (strncmp(subject, EVENTS_HEARTBEAT, sizeof EVENTS_HEARTBEAT - 1) == 0)
         handle_heartbeat(s, subject, data.out, len);
     else
-        handle_tuples(s, subject, data.out, len);
+        handle_tuples(s, msg, subject, data.out, len);
     natsMsg_Destroy(msg);
 }
 
