@@ -90,6 +90,41 @@ static void test_P01_an_answer_from_before_a_revoke_is_refused(void **state)
     assert_int_equal(s.entries, 1);
 }
 
+/* A check that begins after an invalidation has read the clock and before its stamp is set knows of neither. */
+static struct {
+    struct cache *cache;
+    struct cache_key key;
+    mono_us began;
+    bool suspect;
+} within;
+
+static mono_us clock_and_a_check(void)
+{
+    mono_us at = now;
+    if (within.cache) {
+        within.began = after(1);
+        within.suspect = cache_suspect(within.cache, &within.key, now);
+    }
+    return at;
+}
+
+static void test_P01_a_check_that_begins_within_an_invalidation_is_suspect(void **state)
+{
+    const struct cache_settings cfg = {
+        .bytes = 1 << 20, .allow_ttl_ms = 3000, .deny_ttl_ms = 1000, .suspect_ms = 500, .clock = clock_and_a_check};
+    (void)state;
+    assert_int_equal(cache_new(&within.cache, &cfg, NULL), ST_OK);
+    within.key = key_of(within.cache, 1, "user:a", "doc:1");
+    cache_invalidate(within.cache, 1, "user:a", NULL);
+    assert_true(within.suspect);
+    within.suspect = false;
+    cache_flush(within.cache);
+    assert_true(within.suspect);
+    assert_true(cache_put(within.cache, &within.key, false, within.began)); /* it was asked for with consistency */
+    cache_free(within.cache);
+    within.cache = NULL;
+}
+
 static void test_P01_the_same_instant_is_too_old(void **state)
 {
     struct cache *c = *state;
@@ -291,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_decisions_live_for_their_time),
         TEST(test_P01_an_answer_from_before_a_revoke_is_refused),
+        TEST(test_P01_a_check_that_begins_within_an_invalidation_is_suspect),
         TEST(test_P01_the_same_instant_is_too_old),
         TEST(test_P02_each_scope_touches_what_it_names),
         TEST(test_P04_a_grant_ends_denials_at_once),
