@@ -172,14 +172,12 @@ static void print_summary(const struct adopt *a)
                      a->first_refused);
 }
 
-static enum status adopt_all(struct adopt *a, bool *unsafe, struct err *err)
+static enum status adopt_all(struct adopt *a, struct err *err)
 {
     struct ctl *ctl = a->ctl;
     enum status st = pin_connect(ctl, &a->pin, err);
-    if (st == ST_OK && !a->options->dry_run) {
+    if (st == ST_OK && !a->options->dry_run)
         st = job_lock(ctl, "adopt", err);
-        *unsafe = st == ST_CONFLICT;
-    }
     if (st == ST_OK)
         st = load_owned(a, err);
     if (st == ST_OK)
@@ -198,17 +196,14 @@ static enum exit_code adopt_run(struct ctl *ctl, const void *opts, int nargs, ch
     struct adopt a = {.ctl = ctl, .options = opts, .save = save};
     struct buf *bufs[] = {&a.objects, &a.relations, &a.subjects, &a.names, &a.contexts};
     struct err err = {.status = ST_OK};
-    bool unsafe = false;
     for (size_t i = 0; i < 5; i++)
         buf_init(bufs[i], 16 << 20);
-    enum status st = adopt_all(&a, &unsafe, &err);
-    enum exit_code code = st == ST_OK && !a.counts.refused ? EXIT_DONE : EXIT_FAILED;
+    enum status st = adopt_all(&a, &err);
+    enum exit_code code = a.counts.refused ? EXIT_PARTIAL : EXIT_DONE;
     if (st != ST_OK) {
         if (a.counts.read)
             err_prefix(&err, "stopped after %lld tuples (the same command goes on there)", (long long)a.counts.read);
         code = ctl_fail(ctl, &err);
-        if (unsafe || st == ST_MISSING)
-            code = EXIT_UNSAFE;
     } else if (ctl->json) {
         ctl_print_json(json_pack("{s:s, s:s, s:b, s:O}", "store", ctl->settings.store.name, "store_id", a.pin.store_id,
                                  "dry_run", (int)a.options->dry_run, "counts", a.job.counts));

@@ -72,7 +72,7 @@ static enum status count_ledger(struct ctl *ctl, int64_t *n, struct err *err)
     const struct pg_param params[] = {pg_p_text(ctl->settings.store.name)};
     struct pg_result *r = NULL;
     enum status st = ask(ctl, NULL, "SELECT count(*) FROM relata.tuple WHERE store = $1 AND present", params, 1,
-                         deadline_in_ms(600000), &r, err);
+                         deadline_in_ms(CTL_COUNT_MS), &r, err);
     *n = st == ST_OK ? pg_int(r, 0, 0) : 0;
     pg_result_free(r);
     return st;

@@ -90,12 +90,21 @@ enum status ctl_store(struct ctl *ctl, const char *store_id, struct err *err) MU
 /* Deadline of one call to the store. */
 mono_us ctl_store_deadline(const struct ctl *ctl);
 
+/* Counting a whole table may take longer than an ordinary statement. */
+#define CTL_COUNT_MS 600000
+/* SQL: a point in time as RFC 3339 text, the form of all output. */
+#define CTL_WHEN(column) "to_char(" column " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
+
 /* ---- results (output.c) ---- */
 
 /* The one line on standard error that says what went wrong (and a JSON object on standard output with --json); returns
- * the exit code of the status. */
+ * the exit code of the error. */
 enum exit_code ctl_fail(const struct ctl *ctl, const struct err *err);
-enum exit_code exit_of(enum status st);
+/* The one place where an error becomes an exit code: by its status, or 3 if its code is CTL_REFUSED. */
+enum exit_code exit_of(const struct err *err);
+#define CTL_REFUSED "refused" /* going on could lose or damage something */
+/* The table of exit codes, for --help. */
+extern const char *const exit_codes_text;
 /* Print and free. */
 void ctl_print_json(json_t *value);
 

@@ -15,6 +15,10 @@ struct dead_letter_options {
 /* Parameters $1..$3: ids (NULL = any), store, code. */
 #define CHOSEN                                                                                                         \
     "($1::bigint[] IS NULL OR id = ANY ($1)) AND ($2::text IS NULL OR store = $2) AND ($3::text IS NULL OR code = $3)"
+/* The row as JSON, with times in the form of all output. */
+#define DOCUMENT                                                                                                       \
+    "to_jsonb(d) || jsonb_build_object('created_at', " CTL_WHEN("d.created_at") ", 'parked_at', " CTL_WHEN(            \
+        "d.parked_at") ", 'closed_at', " CTL_WHEN("d.closed_at") ")"
 #define KEY "object || '#' || relation || '@' || subject"
 
 struct choice {
@@ -111,7 +115,7 @@ static enum exit_code list_run(struct ctl *ctl, const void *opts, int nargs, cha
         st = pg_query(ctl->pg, NULL,
                       "SELECT id, store, " KEY
                       ", extract(epoch FROM clock_timestamp() - parked_at), attempts, code, reason, "
-                      "closed_how, to_jsonb(d), count(*) OVER () FROM relata.dead_letter d WHERE " CHOSEN
+                      "closed_how, " DOCUMENT ", count(*) OVER () FROM relata.dead_letter d WHERE " CHOSEN
                       " AND ($4::boolean OR closed_at IS NULL) ORDER BY id LIMIT $5",
                       params, 5, ctl_deadline(ctl), &r, &err);
     if (st != ST_OK)
@@ -156,9 +160,11 @@ static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, cha
     if (st == ST_OK)
         st = pg_query(
             ctl->pg, NULL,
-            "SELECT to_jsonb(d) || jsonb_build_object('ledger', (SELECT to_jsonb(t) - '{store,object,relation,"
-            "subject}'::text[] FROM relata.tuple t WHERE t.store = d.store AND t.object = d.object AND t.relation "
-            "= d.relation AND t.subject = d.subject)) FROM relata.dead_letter d WHERE " CHOSEN " ORDER BY id",
+            "SELECT " DOCUMENT " || jsonb_build_object('ledger', (SELECT to_jsonb(t) - '{store,object,relation,"
+            "subject}'::text[] || jsonb_build_object('changed_at', " CTL_WHEN(
+                "t.changed_at") ") FROM relata.tuple t WHERE t.store = d.store AND t.object = d.object AND t.relation "
+                                "= d.relation AND t.subject = d.subject)) FROM relata.dead_letter d WHERE " CHOSEN
+                                " ORDER BY id",
             c.params, 3, ctl_deadline(ctl), &r, &err);
     if (st == ST_OK && pg_rows(r) == 0)
         st = err_set(&err, ST_NOT_FOUND, "", "no dead letter %s", args[0]);

@@ -4,6 +4,7 @@
 #include "relatactl/identity.h"
 
 #define READ_RETRIES 3
+#define STATE_MS 2000
 
 static void copy_id(char to[static ID_MAX], const char *from)
 {
@@ -17,10 +18,9 @@ static void pin_of_row(const struct pg_result *r, struct pin *out)
     out->generation = pg_int(r, 0, 2);
 }
 
-enum status pin_read(struct ctl *ctl, struct pin *out, struct err *err)
+enum status pin_find(struct ctl *ctl, struct pin *out, struct err *err)
 {
-    const char *name = ctl->settings.store.name;
-    const struct pg_param params[] = {pg_p_text(name)};
+    const struct pg_param params[] = {pg_p_text(ctl->settings.store.name)};
     struct pg_result *r = NULL;
     *out = (struct pin){.generation = 0};
     enum status st = ctl_pg(ctl, err);
@@ -32,10 +32,17 @@ enum status pin_read(struct ctl *ctl, struct pin *out, struct err *err)
     if (pg_rows(r) == 1)
         pin_of_row(r, out);
     pg_result_free(r);
-    if (!*out->store_id)
-        return err_set(err, ST_NOT_FOUND, "",
-                       "store \"%s\" is not pinned: relatactl store pin STORE_ID (or relatactl seed --create)", name);
     return ST_OK;
+}
+
+enum status pin_read(struct ctl *ctl, struct pin *out, struct err *err)
+{
+    enum status st = pin_find(ctl, out, err);
+    if (st == ST_OK && !*out->store_id)
+        st = err_set(err, ST_MISSING, "",
+                     "store \"%s\" is not pinned: relatactl store pin STORE_ID (or relatactl seed --create)",
+                     ctl->settings.store.name);
+    return st;
 }
 
 enum status pin_write(struct ctl *ctl, const char *store_id, const char *model_id, struct pin *out, struct err *err)
@@ -65,8 +72,11 @@ enum status pin_connect(struct ctl *ctl, struct pin *out, struct err *err)
     if (st == ST_OK) {
         st = store_get(ctl->store_conn, &text, ctl_store_deadline(ctl), err);
         if (st == ST_MISSING)
-            err_prefix(err, "store \"%s\" is pinned to %s, which is not at %s", ctl->settings.store.name, out->store_id,
-                       ctl->settings.store.url);
+            err_set(
+                err, st, err->code,
+                "store \"%s\" is pinned to %s, which is not at %s: relatactl seed --create --model FILE makes a new "
+                "one, relatactl store pin STORE_ID names another",
+                ctl->settings.store.name, out->store_id, ctl->settings.store.url);
     }
     free(text);
     text = NULL;
@@ -76,7 +86,9 @@ enum status pin_connect(struct ctl *ctl, struct pin *out, struct err *err)
     if (st == ST_OK) {
         st = store_model(ctl->store_conn, out->model_id, &text, ctl_store_deadline(ctl), err);
         if (st == ST_MISSING)
-            err_prefix(err, "the model in force, %s, is not in store %s", out->model_id, out->store_id);
+            err_set(err, st, err->code,
+                    "the model in force, %s, is not in store %s: relatactl model use MODEL_ID puts another in force",
+                    out->model_id, out->store_id);
     }
     free(text);
     return st;
@@ -173,6 +185,30 @@ enum status probes_check(struct ctl *ctl, struct probes *out, struct err *err)
     pg_result_free(before);
     pg_result_free(after);
     return st;
+}
+
+enum status probes_refuse(const struct probes *p, const char *store_id, struct err *err)
+{
+    return err_set(
+        err, ST_INVALID, CTL_REFUSED,
+        "store %s does not hold what was last applied (%d of %d differ, first %s): was it wiped, restored or "
+        "swapped? relatactl seed --merge fills it again",
+        store_id, p->differ, p->agree + p->differ, buf_str(&p->first_difference));
+}
+
+const char *store_state(struct ctl *ctl, const char *name, const char *store_id)
+{
+    struct err err;
+    char *text = NULL;
+    if (!*store_id)
+        return "not pinned";
+    if (strcmp(name, ctl->settings.store.name) != 0)
+        return "pinned";
+    enum status st = ctl_store(ctl, store_id, &err);
+    if (st == ST_OK)
+        st = store_get(ctl->store_conn, &text, deadline_in_ms(STATE_MS), &err);
+    free(text);
+    return st == ST_OK ? "pinned" : st == ST_MISSING ? "store gone" : "store unreachable";
 }
 
 void probes_release(struct probes *p)

@@ -14,7 +14,9 @@ struct pin {
     int64_t generation;
 };
 
-/* The pin of settings.store.name. ST_NOT_FOUND, with the command that helps in err, if there is none. */
+/* The pin of settings.store.name; its ids are "" if there is none. */
+enum status pin_find(struct ctl *ctl, struct pin *out, struct err *err) MUST_CHECK;
+/* The same; ST_MISSING, with the command that helps in err, if there is none. */
 enum status pin_read(struct ctl *ctl, struct pin *out, struct err *err) MUST_CHECK;
 /* Record store and model as the ones in force; the generation rises if that changes anything. */
 enum status pin_write(struct ctl *ctl, const char *store_id, const char *model_id, struct pin *out,
@@ -30,6 +32,12 @@ struct probes {
 };
 void probes_release(struct probes *p);
 enum status probes_check(struct ctl *ctl, struct probes *out, struct err *err) MUST_CHECK;
+/* err says that the store is not the one it was. Returns ST_INVALID. */
+enum status probes_refuse(const struct probes *p, const char *store_id, struct err *err);
+
+/* "not pinned", "pinned", "store gone", "store unreachable". Only the store of settings.store.name is asked, a short
+ * while, as others may be elsewhere. `store_id` "" = not pinned. */
+const char *store_state(struct ctl *ctl, const char *name, const char *store_id);
 
 /* Does the store hold what the ledger says about a key? `condition` parts are NULL for none. */
 enum status key_agrees(struct ctl *ctl, const struct tuple_key *key, bool present, const char *condition_name,

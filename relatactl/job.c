@@ -13,7 +13,8 @@ enum status job_lock(struct ctl *ctl, const char *kind, struct err *err)
     enum status st = pg_query(ctl->pg, NULL, "SELECT pg_try_advisory_lock(" JOB_CLASS ", hashtext($1 || ' ' || $2))",
                               params, 2, ctl_deadline(ctl), &r, err);
     if (st == ST_OK && !pg_bool(r, 0, 0))
-        st = err_set(err, ST_CONFLICT, "", "another %s of store \"%s\" is running", kind, ctl->settings.store.name);
+        st = err_set(err, ST_CONFLICT, CTL_REFUSED, "another %s of store \"%s\" is running", kind,
+                     ctl->settings.store.name);
     pg_result_free(r);
     return st;
 }

@@ -1,5 +1,6 @@
 /* lag.c - relatactl lag: what is pending and parked, per store. */
 #include "relatactl/commands.h"
+#include "relatactl/identity.h"
 
 struct lag_options {
     const char *store;
@@ -9,16 +10,26 @@ struct lag_options {
 
 static const char *const names[] = {"store", "pending", "oldest_age_seconds", "parked"};
 
-static void print_rows(const struct pg_result *r)
+static void print_rows(struct ctl *ctl, const struct pg_result *r)
 {
-    struct table *t = table_new(4, (const char *const[]){"STORE", "PENDING", "OLDEST", "PARKED"});
+    struct table *t = table_new(5, (const char *const[]){"STORE", "PENDING", "OLDEST", "PARKED", "STATE"});
     for (int i = 0; i < pg_rows(r); i++) {
         char age[32] = "0";
         if (pg_double(r, i, 2) > 0)
             (void)age_text(pg_double(r, i, 2), age);
-        table_add(t, (const char *const[]){pg_text(r, i, 0), pg_text(r, i, 1), age, pg_text(r, i, 3)});
+        table_add(t, (const char *const[]){pg_text(r, i, 0), pg_text(r, i, 1), age, pg_text(r, i, 3),
+                                           store_state(ctl, pg_text(r, i, 0), pg_text(r, i, 4))});
     }
     table_print(t);
+}
+
+static json_t *json_rows(struct ctl *ctl, const struct pg_result *r)
+{
+    json_t *rows = json_of_rows(r, names, "sifi");
+    for (int i = 0; i < pg_rows(r); i++)
+        (void)json_object_set_new(json_array_get(rows, (size_t)i), "state",
+                                  json_string(store_state(ctl, pg_text(r, i, 0), pg_text(r, i, 4))));
+    return rows;
 }
 
 /* For cron and probes: 1 when something waits too long or is parked. */
@@ -53,8 +64,8 @@ static enum exit_code lag_run(struct ctl *ctl, const void *opts, int nargs, char
     if (st == ST_OK)
         st = pg_query(
             ctl->pg, NULL,
-            "SELECT store, pending, oldest_age_seconds, parked FROM relata.lag WHERE $1::text IS NULL OR store = "
-            "$1 ORDER BY store",
+            "SELECT l.store, l.pending, l.oldest_age_seconds, l.parked, s.store_id FROM relata.lag l LEFT JOIN "
+            "relata.store s ON s.name = l.store WHERE $1::text IS NULL OR l.store = $1 ORDER BY l.store",
             params, 1, ctl_deadline(ctl), &r, &err);
     if (st == ST_OK && pg_rows(r) == 0)
         st = err_set(&err, ST_NOT_FOUND, "", "no store \"%s\" in this database", o->store);
@@ -63,9 +74,9 @@ static enum exit_code lag_run(struct ctl *ctl, const void *opts, int nargs, char
         return ctl_fail(ctl, &err);
     }
     if (ctl->json)
-        ctl_print_json(json_of_rows(r, names, "sifi"));
+        ctl_print_json(json_rows(ctl, r));
     else
-        print_rows(r);
+        print_rows(ctl, r);
     enum exit_code code = judge(o, r);
     pg_result_free(r);
     return code;
@@ -86,7 +97,10 @@ const struct command command_lag = {
     .summary = "Show how many changes wait, how old the oldest is, and how many are parked",
     .details =
         "Read from the outbox itself, so it is true even if no other program of Relata runs: an idle system has\n"
-        "lag 0. With --max-age or --none-parked it serves as a check, for example from cron:\n"
+        "lag 0. STATE says what the name means: pinned; not pinned (no writer applies it: is the name right?); for "
+        "the\n"
+        "store of store.name, which is asked, also store gone or store unreachable. With --max-age or --none-parked it "
+        "serves as a check, for example from cron:\n"
         "  relatactl lag --max-age 60 --none-parked > /dev/null",
     .options = lag_specs,
     .run = lag_run,

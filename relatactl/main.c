@@ -142,9 +142,8 @@ int main(int argc, char **argv)
     buf_init(&details, 1 << 16);
     buf_adds(&details, "Commands:\n");
     (void)list_commands("", &details);
-    buf_adds(&details, "\nrelatactl COMMAND --help tells more. Every command has --json.\n\n"
-                       "Exit codes: 0 done, 1 failed, 2 bad usage, 3 refused because going on could lose or damage\n"
-                       "something, 4 a service could not be reached.");
+    buf_adds(&details, "\nrelatactl COMMAND --help tells more. Every command has --json.\n\n");
+    buf_adds(&details, exit_codes_text);
     const struct cfg_program program = {.name = "relatactl",
                                         .summary = "operates Relata: schema, lag, parked changes, stores, models",
                                         .keys = keys,

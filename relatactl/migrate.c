@@ -21,7 +21,6 @@ struct migrate_run {
     const struct migrations *files;
     json_t *applied; /* names */
     size_t already;
-    bool unsafe; /* the failure is a refusal */
 };
 
 /* The transaction lock that two migrates at once queue on; released by COMMIT, so that it works behind poolers too. */
@@ -61,18 +60,16 @@ static enum status compare_recorded(struct migrate_run *run, const struct pg_res
     run->already = (size_t)pg_rows(r);
     for (int i = 0; i < pg_rows(r); i++) {
         const struct migration *m = file_of(run->files, pg_int(r, i, 0));
-        run->unsafe = true;
         if (!m)
-            return err_set(err, ST_INVALID, "",
+            return err_set(err, ST_INVALID, CTL_REFUSED,
                            "the database has migration %s, which this program does not know: use the newer relatactl",
                            pg_text(r, i, 1));
         if (strcmp(m->checksum, pg_text(r, i, 2)) != 0)
             return err_set(
-                err, ST_INVALID, "",
+                err, ST_INVALID, CTL_REFUSED,
                 "migration %s was changed after it was applied on %s (file %.19s.., recorded %.19s..): restore "
                 "the file; changes belong in a new migration",
                 m->name, pg_text(r, i, 3), m->checksum, pg_text(r, i, 2));
-        run->unsafe = false;
     }
     return ST_OK;
 }
@@ -95,10 +92,10 @@ static enum status next_pending(struct migrate_run *run, const struct migration 
     *next = NULL;
     enum status st = table_exists(pg, ctl_deadline(run->ctl), &exists, err);
     if (st == ST_OK && exists)
-        st = pg_query(pg, NULL,
-                      "SELECT version, name, checksum, to_char(applied_at, 'YYYY-MM-DD HH24:MI:SS') "
-                      "FROM relata.migration ORDER BY version",
-                      NULL, 0, ctl_deadline(run->ctl), &r, err);
+        st = pg_query(
+            pg, NULL,
+            "SELECT version, name, checksum, " CTL_WHEN("applied_at") " FROM relata.migration ORDER BY version", NULL,
+            0, ctl_deadline(run->ctl), &r, err);
     if (st == ST_OK && exists)
         st = compare_recorded(run, r, err);
     for (size_t i = 0; st == ST_OK && i < run->files->len && !*next; i++) {
@@ -262,8 +259,6 @@ static enum exit_code migrate_run(struct ctl *ctl, const void *opts, int nargs, 
         report(&run);
     else
         code = ctl_fail(ctl, &err);
-    if (st != ST_OK && run.unsafe)
-        code = EXIT_UNSAFE;
     migrations_release(&files);
     buf_release(&dir);
     json_decref(run.applied);

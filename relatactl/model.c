@@ -1,5 +1,6 @@
 /* model.c - relatactl model: the authorization model in force. */
 #include <stdlib.h>
+#include <time.h>
 
 #include "relatactl/commands.h"
 #include "relatactl/identity.h"
@@ -7,6 +8,7 @@
 
 struct model_options {
     const char *file;
+    int64_t limit;
 };
 
 static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, char **args)
@@ -20,7 +22,7 @@ static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, cha
         st = ctl_store(ctl, pin.store_id, &err);
     const char *id = nargs ? args[0] : pin.model_id;
     if (st == ST_OK && !*id)
-        st = err_set(&err, ST_NOT_FOUND, "", "no model is in force (relatactl model use MODEL_ID)");
+        st = err_set(&err, ST_MISSING, "", "no model is in force (relatactl model use MODEL_ID)");
     if (st == ST_OK)
         st = store_model(ctl->store_conn, id, &json, ctl_store_deadline(ctl), &err);
     json_t *doc = st == ST_OK ? json_loads(json, 0, NULL) : NULL;
@@ -33,32 +35,106 @@ static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, cha
     return EXIT_DONE;
 }
 
+/* Ids are ULIDs: the first ten of their characters are the time, in milliseconds, five bits each. */
+static const char *created_at(const char *id, char out[static 32])
+{
+    static const char digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    int64_t ms = 0;
+    struct tm tm;
+    for (int i = 0; i < 10; i++) {
+        const char *d = id[i] ? strchr(digits, id[i]) : NULL;
+        if (!d)
+            return NULL;
+        ms = ms * 32 + (d - digits);
+    }
+    const time_t seconds = (time_t)(ms / 1000);
+    if (!gmtime_r(&seconds, &tm) || tm.tm_year > 8099)
+        return NULL;
+    size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(out + n, 32 - n, ".%03dZ", (int)(ms % 1000));
+    return out;
+}
+
+/* Up to `limit` models into `rows`, and the newest; *more if there are others. */
+static enum status read_models(struct ctl *ctl, const char *in_force, int64_t limit, json_t *rows, bool *more,
+                               struct err *err)
+{
+    char *token = strdup(""), at[32];
+    enum status st = token ? ST_OK : err_set(err, ST_NOMEM, "", "no memory");
+    do {
+        struct store_model_info *page = NULL;
+        char *next = NULL;
+        size_t n = 0;
+        if (st == ST_OK)
+            st = store_models(ctl->store_conn, token, &page, &n, &next, ctl_store_deadline(ctl), err);
+        *more = st == ST_OK && *next;
+        for (size_t i = 0; i < n; i++) {
+            if ((int64_t)json_array_size(rows) == limit) {
+                *more = true;
+                break;
+            }
+            (void)json_array_append_new(rows, json_pack("{s:s, s:s?, s:s, s:i, s:b, s:b}", "model_id", page[i].id,
+                                                        "created_at", created_at(page[i].id, at), "schema_version",
+                                                        page[i].schema, "types", (int)page[i].types, "in_force",
+                                                        (int)(strcmp(page[i].id, in_force) == 0), "newest",
+                                                        (int)(json_array_size(rows) == 0)));
+        }
+        free(page);
+        free(token);
+        token = next;
+    } while (st == ST_OK && *token && (int64_t)json_array_size(rows) < limit);
+    free(token);
+    return st;
+}
+
+static void print_models(const json_t *rows)
+{
+    struct table *t = table_new(5, (const char *const[]){"MODEL", "CREATED", "SCHEMA", "TYPES", "STATE"});
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        bool in_force = json_is_true(json_object_get(row, "in_force")), newest = i == 0;
+        char types[24];
+        (void)snprintf(types, sizeof types, "%lld", (long long)json_integer_value(json_object_get(row, "types")));
+        table_add(t, (const char *const[]){json_string_value(json_object_get(row, "model_id")),
+                                           json_string_value(json_object_get(row, "created_at")),
+                                           json_string_value(json_object_get(row, "schema_version")), types,
+                                           in_force && newest ? "in force, newest"
+                                           : in_force         ? "in force"
+                                           : newest           ? "newest"
+                                                              : ""});
+    }
+    table_print(t);
+}
+
 static enum exit_code list_run(struct ctl *ctl, const void *opts, int nargs, char **args)
 {
-    (void)opts;
     (void)nargs;
     (void)args;
+    const struct model_options *o = opts;
     struct err err = {.status = ST_OK};
     struct pin pin;
-    char *latest = NULL;
-    enum status st = pin_read(ctl, &pin, &err);
+    json_t *rows = json_array();
+    bool more = false;
+    enum exit_code code = EXIT_DONE;
+    enum status st = pin_connect(ctl, &pin, &err); /* the list of a store that is gone would be empty */
     if (st == ST_OK)
-        st = ctl_store(ctl, pin.store_id, &err);
-    if (st == ST_OK)
-        st = store_latest_model(ctl->store_conn, &latest, ctl_store_deadline(ctl), &err);
-    if (st != ST_OK)
-        return ctl_fail(ctl, &err);
-    bool newest = strcmp(latest, pin.model_id) == 0;
-    if (ctl->json) {
-        ctl_print_json(json_pack("{s:s, s:s, s:b}", "in_force", pin.model_id, "newest", latest, "in_force_is_newest",
-                                 (int)newest));
+        st = read_models(ctl, pin.model_id, o->limit, rows, &more, &err);
+    if (st != ST_OK) {
+        code = ctl_fail(ctl, &err);
+    } else if (ctl->json) {
+        const char *newest = json_string_value(json_object_get(json_array_get(rows, 0), "model_id"));
+        ctl_print_json(json_pack("{s:s, s:s?, s:b, s:O, s:b}", "in_force", pin.model_id, "newest", newest,
+                                 "in_force_is_newest", (int)(newest && strcmp(newest, pin.model_id) == 0), "models",
+                                 rows, "more", (int)more));
     } else {
-        (void)printf("%s  in force%s\n", pin.model_id, newest ? ", the store's newest" : "");
-        if (!newest)
-            (void)printf("%s  the store's newest\n", latest);
+        print_models(rows);
     }
-    free(latest);
-    return EXIT_DONE;
+    if (st == ST_OK && more)
+        (void)fprintf(stderr, "the newest %zu are shown (--limit)\n", json_array_size(rows));
+    json_decref(rows);
+    return code;
 }
 
 /* Id of the model to use: written from the file, or the one named, which must exist. */
@@ -117,6 +193,11 @@ static const struct option_spec use_specs[] = {
     {0},
 };
 
+static const struct option_spec list_specs[] = {
+    {"limit", OPTION_INT, offsetof(struct model_options, limit), "N", "show at most so many", 100, 1, 1000000},
+    {0},
+};
+
 const struct command command_model_show = {
     .name = "model show",
     .args = "[MODEL_ID]",
@@ -128,8 +209,9 @@ const struct command command_model_show = {
 const struct command command_model_list = {
     .name = "model list",
     .args = "",
-    .summary = "Show which model is in force and which is the store's newest",
+    .summary = "List the store's models, the newest first, and which is in force",
     .details = "",
+    .options = list_specs,
     .run = list_run,
 };
 const struct command command_model_use = {

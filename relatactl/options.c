@@ -115,8 +115,6 @@ void options_help(const struct command *command)
         (void)printf("\n");
     }
     (void)printf("  %-24s %s\n  %-24s %s\n", "--json", "print the result as one JSON document", "--help", "this text");
-    (void)printf(
-        "  %-24s %s\n\nSettings: relatactl --help. Exit codes: 0 done, 1 failed, 2 bad usage, 3 refused because "
-        "going on\ncould lose or damage something, 4 a service could not be reached.\n",
-        "--config, --set", "settings, as for every program");
+    (void)printf("  %-24s %s\n\nSettings: relatactl --help.\n\n%s", "--config, --set", "settings, as for every program",
+                 exit_codes_text);
 }

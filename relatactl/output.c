@@ -7,13 +7,30 @@
 #define COLUMNS_MAX 12
 #define CELL_SHOWN_MAX 120
 
-enum exit_code exit_of(enum status st)
+const char *const exit_codes_text =
+    "Exit codes:\n"
+    "  0  done\n"
+    "  1  failed: a check that was asked for does not hold, there is no such thing, its content was refused, "
+    "interrupted\n"
+    "  2  bad option, argument, setting or file\n"
+    "  3  refused, because the set-up is not what it must be or going on could lose something: schema not migrated or\n"
+    "     newer, no such database, login or right refused, store not pinned, gone, wiped or another, no such model,\n"
+    "     store not empty, already running\n"
+    "  4  Postgres, the store or NATS could not be reached in time\n"
+    "  5  done, but for tuples that were refused: seed parked them, adopt left them alone\n";
+
+enum exit_code exit_of(const struct err *err)
 {
-    switch (st) {
+    if (strcmp(err->code, CTL_REFUSED) == 0)
+        return EXIT_UNSAFE;
+    switch (err->status) {
     case ST_OK:
         return EXIT_DONE;
     case ST_CONFIG:
         return EXIT_USAGE;
+    case ST_DENIED:
+    case ST_MISSING:
+        return EXIT_UNSAFE;
     case ST_RETRY:
     case ST_THROTTLED:
     case ST_UNKNOWN:
@@ -22,8 +39,6 @@ enum exit_code exit_of(enum status st)
     case ST_CONFLICT:
     case ST_INVALID:
     case ST_TOO_BIG:
-    case ST_DENIED:
-    case ST_MISSING:
     case ST_NOT_FOUND:
     case ST_STOPPED:
     case ST_NOMEM:
@@ -51,7 +66,7 @@ enum exit_code ctl_fail(const struct ctl *ctl, const struct err *err)
     if (ctl->json)
         ctl_print_json(json_pack("{s:{s:s, s:s, s:s}}", "error", "status", status_name(err->status), "code", err->code,
                                  "text", err->text));
-    return exit_of(err->status);
+    return exit_of(err);
 }
 
 void ctl_print_json(json_t *value)

@@ -17,7 +17,6 @@ struct run {
     struct progress progress;
     struct seed_counts before; /* of earlier runs of this job */
     bool registered;
-    bool unsafe;
     bool second_pass;
     int64_t total; /* present tuples in the ledger */
     int64_t settle_ms;
@@ -89,9 +88,8 @@ static enum status check_empty(struct run *run, const char *store_id, struct err
         return st;
     st = store_read_page(ctl->store_conn, "", &page, &next, ctl_store_deadline(ctl), err);
     if (st == ST_OK && page.len)
-        st = err_set(err, ST_INVALID, "",
+        st = err_set(err, ST_INVALID, CTL_REFUSED,
                      "store %s is not empty; --merge adds what is missing and leaves other tuples alone", store_id);
-    run->unsafe = st == ST_INVALID;
     store_tuples_free(&page);
     free(next);
     return st;
@@ -264,7 +262,7 @@ static enum status count_present(struct run *run, struct err *err)
     const struct pg_param params[] = {pg_p_text(ctl->settings.store.name)};
     struct pg_result *r = NULL;
     enum status st = pg_query(ctl->pg, NULL, "SELECT count(*) FROM relata.tuple WHERE store = $1 AND present", params,
-                              1, deadline_in_ms(600000), &r, err);
+                              1, deadline_in_ms(CTL_COUNT_MS), &r, err);
     run->total = st == ST_OK ? pg_int(r, 0, 0) : 0;
     pg_result_free(r);
     return st;
@@ -395,10 +393,8 @@ static enum status seed_all(struct run *run, struct comparison *verdict, struct 
 {
     struct ctl *ctl = run->seed.ctl;
     enum status st = ctl_pg(ctl, err);
-    if (st == ST_OK) {
+    if (st == ST_OK)
         st = job_lock(ctl, "seed", err);
-        run->unsafe = st == ST_CONFLICT;
-    }
     if (st == ST_OK)
         st = choose_store(run, err);
     if (st == ST_OK) {
@@ -448,14 +444,14 @@ static enum exit_code report(struct run *run, const struct comparison *verdict, 
                       "as well (relatactl lag)\n");
         return EXIT_FAILED;
     }
-    return run->seed.counts.refused ? EXIT_FAILED : EXIT_DONE;
+    return run->seed.counts.refused ? EXIT_PARTIAL : EXIT_DONE;
 }
 
 static enum exit_code seed_run(struct ctl *ctl, const void *opts, int nargs, char **args)
 {
     (void)nargs;
     (void)args;
-    struct run run = {.unsafe = false};
+    struct run run = {.total = 0};
     struct comparison verdict = {0};
     struct err err = {.status = ST_OK};
     mono_us started = clock_mono_us();
@@ -470,8 +466,6 @@ static enum exit_code seed_run(struct ctl *ctl, const void *opts, int nargs, cha
         if (run.registered && st != ST_CONFIG)
             err_prefix(&err, "stopped after %lld tuples (the same command goes on there)", done_in_all(&run));
         code = ctl_fail(ctl, &err);
-        if (run.unsafe || (st == ST_MISSING && run.registered))
-            code = EXIT_UNSAFE;
     }
     release(&run);
     return code;

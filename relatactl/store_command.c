@@ -42,7 +42,7 @@ static enum status refuse_other_store(struct ctl *ctl, const char *store_id, str
     enum status st = probes_check(ctl, &probes, err);
     if (st == ST_OK && probes.differ)
         st = err_set(
-            err, ST_INVALID, "",
+            err, ST_INVALID, CTL_REFUSED,
             "store %s does not hold what was last applied (%d of %d read back, first difference %s): fill it with "
             "relatactl seed --store-id %s, or pin it with --force",
             store_id, probes.agree, probes.agree + probes.differ, buf_str(&probes.first_difference), store_id);
@@ -57,10 +57,7 @@ static enum exit_code pin_run(struct ctl *ctl, const void *opts, int nargs, char
     struct err err = {.status = ST_OK};
     struct pin before = {.generation = 0}, after = {.generation = 0};
     char model[ID_MAX] = "";
-    bool unsafe = false;
-    enum status st = pin_read(ctl, &before, &err);
-    if (st == ST_NOT_FOUND)
-        st = ST_OK;
+    enum status st = pin_find(ctl, &before, &err);
     bool same = strcmp(before.store_id, args[0]) == 0;
     if (st == ST_OK) /* pinning the same store again does not change the model by the way */
         st = choose_model(ctl, args[0],
@@ -68,16 +65,12 @@ static enum exit_code pin_run(struct ctl *ctl, const void *opts, int nargs, char
                           : same && *before.model_id ? before.model_id
                                                      : NULL,
                           model, &err);
-    if (st == ST_OK && *before.store_id && !same && !o->force) {
+    if (st == ST_OK && *before.store_id && !same && !o->force)
         st = refuse_other_store(ctl, args[0], &err);
-        unsafe = st == ST_INVALID;
-    }
     if (st == ST_OK)
         st = pin_write(ctl, args[0], model, &after, &err);
-    if (st != ST_OK) {
-        enum exit_code code = ctl_fail(ctl, &err);
-        return unsafe ? EXIT_UNSAFE : code;
-    }
+    if (st != ST_OK)
+        return ctl_fail(ctl, &err);
     if (ctl->json)
         ctl_print_json(json_pack("{s:s, s:s, s:s, s:I, s:b}", "store", ctl->settings.store.name, "store_id",
                                  after.store_id, "model_id", after.model_id, "generation", (json_int_t)after.generation,
@@ -91,14 +84,40 @@ static enum exit_code pin_run(struct ctl *ctl, const void *opts, int nargs, char
 
 /* ---- show ---- */
 
-static const char show_sql[] =
-    "SELECT s.name, s.store_id, s.model_id, s.generation, to_char(s.pinned_at, 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), "
-    "(SELECT count(*) FROM relata.tuple t WHERE t.store = s.name AND t.present), l.pending, l.parked, "
-    "coalesce((SELECT jsonb_agg(o.object_type || '#' || o.relation ORDER BY o.object_type, o.relation) FROM "
-    "relata.owned o "
-    "WHERE o.store = s.name), '[]') FROM relata.store s LEFT JOIN relata.lag l ON l.store = s.name ORDER BY s.name";
+static const char show_sql[] = "SELECT l.store, s.store_id, s.model_id, s.generation, " CTL_WHEN(
+    "s.pinned_at") ", "
+                   "(SELECT count(*) FROM relata.tuple t WHERE t.store = l.store AND t.present), l.pending, l.parked, "
+                   "coalesce((SELECT jsonb_agg(o.object_type || '#' || o.relation ORDER BY o.object_type, o.relation) "
+                   "FROM "
+                   "relata.owned o "
+                   "WHERE o.store = l.store), '[]') FROM relata.lag l LEFT JOIN relata.store s ON s.name = l.store "
+                   "WHERE s.name IS NOT "
+                   "NULL OR l.pending > 0 OR l.parked > 0 ORDER BY l.store";
 static const char *const show_names[] = {"store",  "store_id", "model_id", "generation", "pinned_at",
                                          "tuples", "pending",  "parked",   "owned"};
+
+static void show_json(struct ctl *ctl, const struct pg_result *r)
+{
+    json_t *rows = json_of_rows(r, show_names, "sssisiiij");
+    for (int i = 0; i < pg_rows(r); i++)
+        (void)json_object_set_new(json_array_get(rows, (size_t)i), "state",
+                                  json_string(store_state(ctl, pg_text(r, i, 0), pg_text(r, i, 1))));
+    ctl_print_json(rows);
+}
+
+static void show_table(struct ctl *ctl, const struct pg_result *r)
+{
+    static const char *const headings[] = {"STORE",  "STATE",   "STORE ID", "MODEL IN FORCE", "GENERATION",
+                                           "TUPLES", "PENDING", "PARKED",   "OWNED"};
+    struct table *t = table_new(9, headings);
+    for (int i = 0; i < pg_rows(r); i++)
+        table_add(t, (const char *const[]){
+                         pg_text(r, i, 0), store_state(ctl, pg_text(r, i, 0), pg_text(r, i, 1)),
+                         *pg_text(r, i, 1) ? pg_text(r, i, 1) : NULL, *pg_text(r, i, 2) ? pg_text(r, i, 2) : NULL,
+                         pg_is_null(r, i, 3) ? NULL : pg_text(r, i, 3), pg_text(r, i, 5), pg_text(r, i, 6),
+                         pg_text(r, i, 7), strcmp(pg_text(r, i, 8), "[]") == 0 ? "everything" : pg_text(r, i, 8)});
+    table_print(t);
+}
 
 static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, char **args)
 {
@@ -109,23 +128,15 @@ static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, cha
     struct pg_result *r = NULL;
     enum status st = ctl_pg(ctl, &err);
     if (st == ST_OK)
-        st = pg_query(ctl->pg, NULL, show_sql, NULL, 0, ctl_deadline(ctl), &r, &err);
+        st = pg_query(ctl->pg, NULL, show_sql, NULL, 0, deadline_in_ms(CTL_COUNT_MS), &r, &err);
     if (st != ST_OK)
         return ctl_fail(ctl, &err);
-    if (ctl->json) {
-        ctl_print_json(json_of_rows(r, show_names, "sssisiiij"));
-    } else if (pg_rows(r) == 0) {
+    if (ctl->json)
+        show_json(ctl, r);
+    else if (pg_rows(r) == 0)
         (void)printf("no store is pinned (relatactl store pin STORE_ID)\n");
-    } else {
-        struct table *t = table_new(8, (const char *const[]){"STORE", "STORE ID", "MODEL IN FORCE", "GENERATION",
-                                                             "TUPLES", "PENDING", "PARKED", "OWNED"});
-        for (int i = 0; i < pg_rows(r); i++)
-            table_add(t, (const char *const[]){pg_text(r, i, 0), pg_is_null(r, i, 1) ? NULL : pg_text(r, i, 1),
-                                               pg_is_null(r, i, 2) ? NULL : pg_text(r, i, 2), pg_text(r, i, 3),
-                                               pg_text(r, i, 5), pg_text(r, i, 6), pg_text(r, i, 7),
-                                               strcmp(pg_text(r, i, 8), "[]") == 0 ? "everything" : pg_text(r, i, 8)});
-        table_print(t);
-    }
+    else
+        show_table(ctl, r);
     pg_result_free(r);
     return EXIT_DONE;
 }
@@ -148,12 +159,7 @@ static enum status verify(struct ctl *ctl, struct verdict *v, struct err *err)
     if (st == ST_OK)
         st = probes_check(ctl, &v->probes, err);
     if (st == ST_OK && v->probes.differ)
-        st = err_set(
-            err, ST_INVALID, "",
-            "store %s does not hold what was last applied (%d of %d differ, first %s): was it wiped, restored or "
-            "swapped? relatactl seed --merge fills it again",
-            v->pin.store_id, v->probes.differ, v->probes.agree + v->probes.differ,
-            buf_str(&v->probes.first_difference));
+        st = probes_refuse(&v->probes, v->pin.store_id, err);
     if (st == ST_OK && v->full)
         st = compare_store(ctl, &v->pin, &v->comparison, err);
     return st;
@@ -188,9 +194,6 @@ static enum exit_code verify_run(struct ctl *ctl, const void *opts, int nargs, c
     enum exit_code code = EXIT_DONE;
     if (st != ST_OK) {
         code = ctl_fail(ctl, &err);
-        /* Answers that say "another store", unlike no answer. */
-        if (st == ST_INVALID || st == ST_MISSING)
-            code = EXIT_UNSAFE;
     } else {
         print_verdict(ctl, &v);
         if (v.full && v.comparison.equal != v.comparison.ledger)
@@ -296,8 +299,9 @@ const struct command command_store_pin = {
 const struct command command_store_show = {
     .name = "store show",
     .args = "",
-    .summary = "Show the stores that are pinned, with their tuples, lag and owned relations",
-    .details = "",
+    .summary = "Show the stores that are pinned or that changes wait for, with tuples, lag and owned relations",
+    .details = "STATE is pinned, not pinned, or, for the store of store.name, which is asked, store gone or store\n"
+               "unreachable.",
     .run = show_run,
 };
 const struct command command_store_verify = {

@@ -4,61 +4,32 @@
 #include "relatactl/commands.h"
 #include "relatactl/identity.h"
 
-#define WHEN(column) "to_char(" column ", 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')"
 #define AGE(column) "round(extract(epoch FROM clock_timestamp() - " column ")::numeric, 3)"
 #define SAME(t) t ".store = $1 AND " t ".object = $2 AND " t ".relation = $3 AND " t ".subject = $4"
 
+/* clang-format off */
 static const char trace_sql[] =
     "SELECT jsonb_build_object("
-    "'ledger', (SELECT jsonb_build_object('present', t.present, 'version', t.version, 'changed_at', " WHEN(
-        "t.changed_at") ", "
-                        "'condition_name', t.condition_name, 'condition_context', t.condition_context) FROM "
-                        "relata.tuple t WHERE " SAME(
-                            "t") "), "
-                                 "'pending', coalesce((SELECT jsonb_agg(jsonb_build_object('id', o.id, 'op', o.op, "
-                                 "'actor', o.actor, 'xid', o.xid::text, "
-                                 "'created_at', " WHEN("o.created_at") ", 'age_seconds', " AGE(
-                                     "o.created_at") ", 'headers', o.headers) ORDER BY o.id) "
-                                                     "FROM relata.outbox o WHERE o.key = relata.key_hash($2, $3, $4) "
-                                                     "AND " SAME(
-                                                         "o") "), '[]'), "
-                                                              "'intents', coalesce((SELECT "
-                                                              "jsonb_agg(jsonb_build_object('id', i.id, 'writer', "
-                                                              "i.writer, 'writer_name', w.name, "
-                                                              "'sent_at', " WHEN("i.sent_at") ", 'age_seconds', " AGE(
-                                                                  "i.sent_at") ", 'tuples', cardinality(i.objects)) "
-                                                                               "ORDER BY i.id) "
-                                                                               "FROM relata.inflight i LEFT JOIN "
-                                                                               "relata.writer w ON w.id = i.writer "
-                                                                               "WHERE i.store = $1 AND EXISTS (SELECT "
-                                                                               "FROM "
-                                                                               "unnest(i.objects, i.relations, "
-                                                                               "i.subjects) AS u (o, r, s) WHERE u.o = "
-                                                                               "$2 AND u.r = $3 AND u.s = $4)), '[]'), "
-                                                                               "'dead_letters', coalesce((SELECT "
-                                                                               "jsonb_agg(jsonb_build_object('id', "
-                                                                               "d.id, 'op', d.op, 'outbox_id', "
-                                                                               "d.outbox_id, 'code', "
-                                                                               "d.code, 'reason', d.reason, "
-                                                                               "'attempts', d.attempts, 'model_id', "
-                                                                               "d.model_id, 'parked_at', " WHEN(
-                                                                                   "d.parked_at") ", "
-                                                                                                  "'closed_at', " WHEN("d.closed_at") ", 'closed_how', d.closed_how) ORDER BY d.id) FROM relata.dead_letter d WHERE " SAME(
-                                                                                                      "d") "), '[]'), "
-                                                                                                           "'probe', "
-                                                                                                           "(SELECT "
-                                                                                                           "jsonb_"
-                                                                                                           "build_"
-                                                                                                           "object('"
-                                                                                                           "version', "
-                                                                                                           "p.version, "
-                                                                                                           "'applied_"
-                                                                                                           "at', " WHEN(
-                                                                                                               "p."
-                                                                                                               "applied"
-                                                                                                               "_at") ") FROM relata.probe p "
-                                                                                                                      "WHERE " SAME(
-                                                                                                                          "p") " ORDER BY p.applied_at DESC LIMIT 1))";
+    "'ledger', (SELECT jsonb_build_object('present', t.present, 'version', t.version, "
+        "'changed_at', " CTL_WHEN("t.changed_at") ", 'condition_name', t.condition_name, "
+        "'condition_context', t.condition_context) FROM relata.tuple t WHERE " SAME("t") "), "
+    "'pending', coalesce((SELECT jsonb_agg(jsonb_build_object('id', o.id, 'op', o.op, 'actor', o.actor, "
+        "'xid', o.xid::text, 'created_at', " CTL_WHEN("o.created_at") ", 'age_seconds', " AGE("o.created_at") ", "
+        "'headers', o.headers) ORDER BY o.id) FROM relata.outbox o "
+        "WHERE o.key = relata.key_hash($2, $3, $4) AND " SAME("o") "), '[]'), "
+    "'intents', coalesce((SELECT jsonb_agg(jsonb_build_object('id', i.id, 'writer', i.writer, "
+        "'writer_name', w.name, 'sent_at', " CTL_WHEN("i.sent_at") ", 'age_seconds', " AGE("i.sent_at") ", "
+        "'tuples', cardinality(i.objects)) ORDER BY i.id) "
+        "FROM relata.inflight i LEFT JOIN relata.writer w ON w.id = i.writer WHERE i.store = $1 AND EXISTS "
+        "(SELECT FROM unnest(i.objects, i.relations, i.subjects) AS u (o, r, s) "
+        "WHERE u.o = $2 AND u.r = $3 AND u.s = $4)), '[]'), "
+    "'dead_letters', coalesce((SELECT jsonb_agg(jsonb_build_object('id', d.id, 'op', d.op, "
+        "'outbox_id', d.outbox_id, 'code', d.code, 'reason', d.reason, 'attempts', d.attempts, "
+        "'model_id', d.model_id, 'parked_at', " CTL_WHEN("d.parked_at") ", 'closed_at', " CTL_WHEN("d.closed_at") ", "
+        "'closed_how', d.closed_how) ORDER BY d.id) FROM relata.dead_letter d WHERE " SAME("d") "), '[]'), "
+    "'probe', (SELECT jsonb_build_object('version', p.version, 'applied_at', " CTL_WHEN("p.applied_at") ") "
+        "FROM relata.probe p WHERE " SAME("p") " ORDER BY p.applied_at DESC LIMIT 1))";
+/* clang-format on */
 
 static enum status ask_database(struct ctl *ctl, const struct tuple_key *key, json_t **doc, struct err *err)
 {
@@ -79,15 +50,27 @@ static const char *text_of(const json_t *object, const char *name)
     return s ? s : "";
 }
 
+/* Is the store that answers still the one that was pinned? One key that differs is for the verdict to tell; a store
+ * that holds none of several is another one, or was wiped. */
+static enum status check_identity(struct ctl *ctl, struct pin *pin, struct err *err)
+{
+    struct probes probes = {0};
+    enum status st = pin_connect(ctl, pin, err);
+    if (st == ST_OK)
+        st = probes_check(ctl, &probes, err);
+    if (st == ST_OK && probes.differ > 1 && probes.agree == 0)
+        st = probes_refuse(&probes, pin->store_id, err);
+    probes_release(&probes);
+    return st;
+}
+
 /* Adds "held": what the store has. */
 static enum status ask_store(struct ctl *ctl, const struct tuple_key *key, json_t *doc, bool *agrees, struct err *err)
 {
     struct pin pin;
     struct store_tuples held = {0};
     bool found = false;
-    enum status st = pin_read(ctl, &pin, err);
-    if (st == ST_OK)
-        st = ctl_store(ctl, pin.store_id, err);
+    enum status st = check_identity(ctl, &pin, err);
     if (st == ST_OK)
         st = store_read_tuple(ctl->store_conn, key, &found, &held, ctl_store_deadline(ctl), err);
     if (st != ST_OK)
@@ -123,9 +106,13 @@ static bool is_parked(const json_t *doc)
     return false;
 }
 
-static const char *verdict_of(const json_t *doc, bool asked, bool agrees, bool settled)
+static const char *verdict_of(const json_t *doc, const struct err *store_err, bool agrees, bool settled)
 {
-    if (!asked)
+    if (store_err->status == ST_MISSING)
+        return "no store";
+    if (strcmp(store_err->code, CTL_REFUSED) == 0)
+        return "other store";
+    if (store_err->status != ST_OK)
         return "unknown";
     if (json_array_size(json_object_get(doc, "pending")) > 0)
         return "pending";
@@ -199,7 +186,8 @@ static void print_text(const json_t *doc, const struct err *store_err)
     if (json_object_get(doc, "held"))
         print_state("store", json_object_get(doc, "held"));
     else
-        (void)printf("%-9s could not be asked: %s\n", "store", store_err->text);
+        (void)printf("%-9s %s%s\n", "store",
+                     exit_of(store_err) == EXIT_UNSAFE ? "" : "could not be asked: ", store_err->text);
     (void)printf("%-9s %s\n", "verdict", text_of(doc, "verdict"));
 }
 
@@ -222,7 +210,7 @@ static enum status trace(struct ctl *ctl, const struct tuple_key *key, json_t **
                   json_array_size(json_object_get(again, "pending")) == 0;
         json_decref(again);
     }
-    (void)json_object_set_new(*doc, "verdict", json_string(verdict_of(*doc, asked == ST_OK, agrees, settled)));
+    (void)json_object_set_new(*doc, "verdict", json_string(verdict_of(*doc, store_err, agrees, settled)));
     return st;
 }
 
@@ -246,7 +234,7 @@ static enum exit_code trace_run(struct ctl *ctl, const void *opts, int nargs, ch
         (void)json_object_set_new(doc, "store", json_string(ctl->settings.store.name));
         if (store_err.status != ST_OK) {
             (void)json_object_set_new(doc, "store_error", json_string(store_err.text));
-            code = exit_of(store_err.status);
+            code = exit_of(&store_err);
         } else if (strcmp(text_of(doc, "verdict"), "differ") == 0) {
             code = EXIT_FAILED;
         }
@@ -267,7 +255,9 @@ const struct command command_trace = {
     .details =
         "Shows the ledger's row, pending changes, Writes under way, dead letters, and what the store holds now. The\n"
         "verdict is one of: agree; pending (a change waits); changing (a Write is under way); parked (the store\n"
-        "refused it); differ (at rest and yet different: exit code 1); unknown (the store could not be asked).\n"
+        "refused it); differ (at rest and yet different: exit code 1); no store (none is pinned, or it is gone: 3);\n"
+        "other store (it holds nothing of what was last applied: wiped, restored or swapped: 3); unknown (the store\n"
+        "could not be asked: 4).\n"
         "Example: relatactl trace 'doc:readme#viewer@user:anne'",
     .min_args = 1,
     .max_args = 1,

@@ -13,13 +13,14 @@
 #include "common/base/clock.h"
 #include "common/base/status.h"
 
-/* Exit codes of every program; documented in docs/operations.md. */
+/* Exit codes of every program. Servers use 0, 1, 2 and 137; docs/relatactl.md has the table of one-shot commands. */
 enum exit_code {
     EXIT_DONE = 0,     /* finished, or drained after SIGTERM */
     EXIT_FAILED = 1,   /* failed at run time; the log says why */
     EXIT_USAGE = 2,    /* bad option, key, value, file */
-    EXIT_UNSAFE = 3,   /* refused: going on could lose or damage something (wrong store, cap, identity) */
-    EXIT_UNREADY = 4,  /* a service that is needed could not be reached in time (one-shot commands) */
+    EXIT_UNSAFE = 3,   /* refused: the set-up is not what it must be, or going on could lose or damage something */
+    EXIT_UNREADY = 4,  /* a service that is needed could not be reached in time */
+    EXIT_PARTIAL = 5,  /* done, but for what was refused and put aside */
     EXIT_KILLED = 137, /* second signal: ended without draining */
 };
 

@@ -218,6 +218,15 @@ enum status store_create(struct store_conn *c, const char *name, char **store_id
                          struct err *err) MUST_CHECK;
 /* The id of the newest model; ST_MISSING if the store has none. */
 enum status store_latest_model(struct store_conn *c, char **model_id, mono_us deadline, struct err *err) MUST_CHECK;
+/* A page of the store's models, the newest first. `token` is "" for the first page; *next is malloc'd, "" at the end.
+ * *out is malloc'd; its members need no freeing. A token that repeats is ST_FATAL. */
+struct store_model_info {
+    char id[27];
+    char schema[8]; /* "1.1" */
+    size_t types;
+};
+enum status store_models(struct store_conn *c, const char *token, struct store_model_info **out, size_t *n, char **next,
+                         mono_us deadline, struct err *err) MUST_CHECK;
 /* The model as JSON text (an AuthorizationModel object). */
 enum status store_model(struct store_conn *c, const char *model_id, char **json, mono_us deadline,
                         struct err *err) MUST_CHECK;

@@ -34,6 +34,9 @@ enum status store_json_allowed(struct bytes body, bool *allowed, struct err *err
 enum status store_json_member(struct bytes body, const char *member, char **out, struct err *err) MUST_CHECK;
 /* The first of the models in a list answer, or NULL in *id if there is none. */
 enum status store_json_first_model(struct bytes body, char **id, struct err *err) MUST_CHECK;
+/* The models of a list answer: *out malloc'd, *next as in store_json_tuples. */
+enum status store_json_models(struct bytes body, struct store_model_info **out, size_t *n, char **next,
+                              struct err *err) MUST_CHECK;
 /* The model of an answer as JSON text, malloc'd. */
 enum status store_json_model_text(struct bytes body, char **json, struct err *err) MUST_CHECK;
 /* Any JSON object will do (the answer of a Write is an empty one). */

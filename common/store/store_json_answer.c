@@ -198,6 +198,55 @@ enum status store_json_first_model(struct bytes body, char **id, struct err *err
     return st;
 }
 
+static enum status read_models(const json_t *list, struct store_model_info *out, struct err *err)
+{
+    const json_t *model;
+    size_t i;
+
+    json_array_foreach(list, i, model)
+    {
+        const char *id = member(model, "id"), *schema = member(model, "schema_version");
+
+        if (!id || strlen(id) >= sizeof(out->id) || !schema || strlen(schema) >= sizeof(out->schema))
+            return unusable(err, "a model has no id or no schema version");
+        memcpy(out[i].id, id, strlen(id) + 1);
+        memcpy(out[i].schema, schema, strlen(schema) + 1);
+        out[i].types = json_array_size(json_object_get(model, "type_definitions"));
+    }
+    return ST_OK;
+}
+
+enum status store_json_models(struct bytes body, struct store_model_info **out, size_t *n, char **next, struct err *err)
+{
+    json_t *root = NULL, *list;
+    const char *token;
+    enum status st = parse(body, &root, err);
+
+    *out = NULL;
+    *next = NULL;
+    *n = 0;
+    if (st != ST_OK)
+        return st;
+    list = json_object_get(root, "authorization_models");
+    token = member(root, "continuation_token");
+    if (!json_is_array(list) || !token)
+        st = unusable(err, "there is no list of models, or no continuation token");
+    if (st == ST_OK && !(*out = calloc(json_array_size(list) + 1, sizeof(**out))))
+        st = err_set(err, ST_NOMEM, NULL, "no memory for the answer");
+    if (st == ST_OK)
+        st = read_models(list, *out, err);
+    if (st == ST_OK)
+        st = take(token, next, err);
+    if (st == ST_OK)
+        *n = json_array_size(list);
+    else {
+        free(*out);
+        *out = NULL;
+    }
+    json_decref(root);
+    return st;
+}
+
 enum status store_json_model_text(struct bytes body, char **json, struct err *err)
 {
     json_t *root = NULL, *model;

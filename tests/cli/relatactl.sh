@@ -64,15 +64,15 @@ refused 4 'No such file or directory' lag --set 'pg.dsn=host=/nowhere'
 refused 2 'bad Postgres DSN' lag --set 'pg.dsn=hots=127.0.0.1'
 refused 2 'bad Postgres DSN' lag --set 'pg.dsn=postgresql://me:s3cret%zz@127.0.0.1/x'
 ok 'a password is not shown' 0 "$(grep -c s3cret "$DIR/err" || true)"
-refused 1 'does not exist [3D000]' lag --set "pg.dsn=${SERVICES_PG_DSN%/*}/no_such_database"
-refused 1 'authentication failed' lag --set "pg.dsn=host=127.0.0.1 port=$SERVICES_PG_PORT user=nobody_here password=s3cret dbname=postgres"
+refused 3 'does not exist [3D000]' lag --set "pg.dsn=${SERVICES_PG_DSN%/*}/no_such_database"
+refused 3 'authentication failed' lag --set "pg.dsn=host=127.0.0.1 port=$SERVICES_PG_PORT user=nobody_here password=s3cret dbname=postgres"
 ok 'nor after a refusal' 0 "$(grep -c s3cret "$DIR/err" || true)"
 
 psql -XAtq "$SERVICES_PG_DSN" -c "CREATE DATABASE $DATABASE"
 trap 'psql -XAtq "$SERVICES_PG_DSN" -c "DROP DATABASE IF EXISTS $DATABASE WITH (FORCE)"' EXIT
 DSN=${SERVICES_PG_DSN%/*}/$DATABASE
-refused 1 'is this database migrated? relatactl migrate' lag --set "pg.dsn=$DSN"
-refused 1 'is this database migrated?' dead-letters list --set "pg.dsn=$DSN"
+refused 3 'is this database migrated? relatactl migrate' lag --set "pg.dsn=$DSN"
+refused 3 'is this database migrated?' dead-letters list --set "pg.dsn=$DSN"
 
 # ---- a migrated database, by the environment ----
 export RELATA_PG_DSN=$DSN
@@ -97,10 +97,10 @@ ok 'dead-letters list --limit' '2 2 of 5 shown (--limit)' "$(jq length "$DIR/out
 "$CTL" dead-letters drop --all --yes >/dev/null
 
 refused 1 'no store "x"' lag --store x
-refused 1 'is not pinned' store verify
-refused 1 'is not pinned' model show
-refused 1 'is not pinned' adopt
-refused 1 'is not pinned' seed
+refused 3 'is not pinned' store verify
+refused 3 'is not pinned' model show
+refused 3 'is not pinned' adopt
+refused 3 'is not pinned' seed
 refused 1 'no dead letter 17' dead-letters show 17
 refused 1 'no open dead letter 17' dead-letters replay 17
 refused 1 'no open dead letter 17' dead-letters drop 17 --yes
@@ -117,8 +117,8 @@ refused 4 '' store pin 01ARZ3NDEKTSV4RRFFQ69G5FAV --set store.url=http://127.0.0
 # ---- errors as JSON: the same line, and an object on standard output ----
 rc=0
 "$CTL" store verify --json >"$DIR/out" 2>"$DIR/err" || rc=$?
-ok 'an error with --json: exit code' 1 "$rc"
-ok 'an error with --json: status' not_found "$(jq -r .error.status "$DIR/out")"
+ok 'an error with --json: exit code' 3 "$rc"
+ok 'an error with --json: status' missing "$(jq -r .error.status "$DIR/out")"
 ok 'an error with --json: one line' 1 "$(wc -l <"$DIR/err")"
 
 # ---- every command has --help and is listed ----

@@ -275,7 +275,7 @@ static void test_adopt_needs_a_pinned_store(void **state)
     struct harness *h = *state;
     const char *out;
     harness_sql(h, "DELETE FROM relata.store");
-    assert_int_equal(ctl_run(h, NULL, &out, CTL("adopt")), 1);
+    assert_int_equal(ctl_run(h, NULL, &out, CTL("adopt")), 3);
     assert_non_null(strstr(out, "relatactl store pin"));
     harness_pin(h, "01ARZ3NDEKTSV4RRFFQ69G5FAV", h->model_id);
     assert_int_equal(ctl_run(h, NULL, &out, CTL("adopt")), 3);

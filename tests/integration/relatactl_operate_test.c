@@ -203,11 +203,11 @@ static void test_store_pin_bad_ids(void **state)
     struct harness *h = *state;
     const char *out, *other, *model;
     harness_sql(h, "DELETE FROM relata.store");
-    assert_int_equal(ctl_run(h, NULL, &out, CTL("store", "verify")), 1);
+    assert_int_equal(ctl_run(h, NULL, &out, CTL("store", "verify")), 3);
     assert_int_equal(ctl_run(h, NULL, &out, CTL("store", "pin", "nonsense")), 2);
-    assert_int_equal(ctl_run(h, NULL, &out, CTL("store", "pin", "01ARZ3NDEKTSV4RRFFQ69G5FAV")), 1);
+    assert_int_equal(ctl_run(h, NULL, &out, CTL("store", "pin", "01ARZ3NDEKTSV4RRFFQ69G5FAV")), 3);
     assert_int_equal(ctl_run(h, NULL, &out, CTL("store", "pin", h->store_id, "--model", "01ARZ3NDEKTSV4RRFFQ69G5FAV")),
-                     1);
+                     3);
     assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.store"), 0);
     assert_int_equal(ctl_run(h, "http://127.0.0.1:1", &out, CTL("store", "pin", h->store_id)), 4);
     assert_int_equal(ctl_run(h, "gopher://x", &out, CTL("store", "pin", h->store_id)), 2);
@@ -216,7 +216,7 @@ static void test_store_pin_bad_ids(void **state)
     assert_string_equal(text_at(doc, "model_id"), h->model_id);
     json_decref(doc);
     /* The model of another store is not in this one. */
-    assert_int_equal(ctl_run(h, NULL, &out, CTL("model", "use", model)), 1);
+    assert_int_equal(ctl_run(h, NULL, &out, CTL("model", "use", model)), 3);
     assert_int_equal(ctl_run(h, NULL, &out, CTL("store", "own", "doc")), 2);
     assert_int_equal(ctl_run(h, NULL, &out, CTL("store", "own", "doc#viewer", "doc#")), 2);
     assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.owned"), 0);
@@ -367,16 +367,16 @@ static void test_documented_roles_suffice(void **state)
     grant_many(h, 5);
     grant_one(h, "doc:1", "no_such_relation", "user:a");
     const char *key = "doc:1#viewer@user:u1";
-    as_role(h, 1, "writer", CTL("seed")); /* one is refused and parked */
-    as_role(h, 1, "writer", CTL("seed", "--merge", "--store-id", h->store_id, "--no-verify", "--restart"));
+    as_role(h, 5, "writer", CTL("seed")); /* one is refused and parked */
+    as_role(h, 5, "writer", CTL("seed", "--merge", "--store-id", h->store_id, "--no-verify", "--restart"));
     as_role(h, 0, "auditor", CTL("lag"));
     as_role(h, 0, "auditor", CTL("trace", key));
     as_role(h, 0, "auditor", CTL("store", "show"));
     as_role(h, 1, "auditor", CTL("store", "verify", "--full"));
     as_role(h, 0, "auditor", CTL("model", "show"));
     as_role(h, 0, "auditor", CTL("dead-letters", "list"));
-    as_role(h, 1, "auditor", CTL("dead-letters", "drop", "--all", "--yes"));
-    as_role(h, 1, "auditor", CTL("store", "own", "doc#viewer"));
+    as_role(h, 3, "auditor", CTL("dead-letters", "drop", "--all", "--yes"));
+    as_role(h, 3, "auditor", CTL("store", "own", "doc#viewer"));
     as_role(h, 0, "repair", CTL("dead-letters", "replay", "--all"));
     as_role(h, 0, "repair", CTL("dead-letters", "drop", "--all", "--yes"));
     as_role(h, 0, "repair", CTL("store", "own", "doc#viewer"));

@@ -84,7 +84,7 @@ static void test_seed_moves_to_another_store(void **state)
     assert_string_equal(harness_sql_text(h, "SELECT model_id FROM relata.store"), model);
     assert_int_equal(store_conn_use(h->store_conn, store, &err), ST_OK);
     assert_store_is_ledger(h);
-    assert_int_equal(ctl_run(h, NULL, &out, CTL("seed", "--store-id", "01ARZ3NDEKTSV4RRFFQ69G5FAV")), 1);
+    assert_int_equal(ctl_run(h, NULL, &out, CTL("seed", "--store-id", "01ARZ3NDEKTSV4RRFFQ69G5FAV")), 3);
     assert_string_equal(harness_sql_text(h, "SELECT store_id FROM relata.store"), store);
 }
 
@@ -95,7 +95,7 @@ static void test_seed_parks_what_the_store_refuses(void **state)
     grant_many(h, 130);
     grant_one(h, "doc:42", "no_such_relation", "user:a"); /* between good ones of one batch */
     grant_one(h, "nothing:1", "viewer", "user:a");
-    assert_int_equal(ctl_run(h, NULL, &out, CTL("seed", "--json")), 1);
+    assert_int_equal(ctl_run(h, NULL, &out, CTL("seed", "--json")), 5);
     json_t *doc = json_of_output(out);
     assert_int_equal(int_at(doc, "counts", "refused"), 2);
     assert_int_equal(int_at(doc, "compared", "equal"), 130);
@@ -287,7 +287,7 @@ static void test_seed_stops_without_parking_when_denied_or_down(void **state)
     fake_store_rule(
         f, &(struct fake_rule){
                .path = "/write", .action = FAKE_REPLY, .status = 401, .reply = "{\"code\":\"unauthenticated\"}"});
-    assert_int_equal(ctl_run(h, fake_store_url(f), &out, CTL("seed")), 1);
+    assert_int_equal(ctl_run(h, fake_store_url(f), &out, CTL("seed")), 3);
     fake_store_clear(f);
     fake_store_rule(f, &(struct fake_rule){.path = "/write", .action = FAKE_REPLY, .status = 503, .reply = ""});
     assert_int_equal(ctl_run(h, fake_store_url(f), &out, CTL("seed", "--patience", "1")), 4);
