@@ -239,9 +239,10 @@ static enum status start_server(struct admin *a, int fd, struct err *err)
 
 enum status admin_check(const struct cfg_admin *cfg, struct err *err)
 {
-    enum status st = cfg->listen[0] ? listen_check(cfg->listen, err) : ST_OK;
+    enum status st = cfg->listen[0] ? listen_check("admin.listen", cfg->listen, err) : ST_OK;
 
-    return st == ST_OK && cfg->listen[0] && cfg->port_file[0] ? listen_check_url(cfg->port_file, err) : st;
+    return st == ST_OK && cfg->listen[0] && cfg->port_file[0] ? listen_check_url("admin.url_file", cfg->port_file, err)
+                                                              : st;
 }
 
 enum status admin_start(struct admin **out, const struct cfg_admin *cfg, struct err *err)
@@ -262,11 +263,11 @@ enum status admin_start(struct admin **out, const struct cfg_admin *cfg, struct 
     if (a->wake < 0)
         st = err_set(err, ST_FATAL, NULL, "cannot create an eventfd for the admin port");
     if (st == ST_OK && cfg->listen[0]) {
-        st = listen_open(cfg->listen, &fd, &a->url, err);
+        st = listen_open("admin.listen", cfg->listen, CONNECTIONS_MAX, &fd, &a->url, err);
         if (st == ST_OK)
             st = start_server(a, fd, err);
         if (st == ST_OK && cfg->port_file[0])
-            st = listen_write_url(cfg->port_file, buf_str(&a->url), err);
+            st = listen_write_url("admin.url_file", cfg->port_file, buf_str(&a->url), err);
     }
     if (st != ST_OK) {
         admin_stop(a);

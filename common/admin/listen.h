@@ -1,4 +1,4 @@
-/* listen.h - the admin port's socket; part of common/admin, nobody else includes it. */
+/* listen.h - listening TCP sockets by "host:port", for HTTP servers; `setting` is the option that errors name. */
 #ifndef RELATA_ADMIN_LISTEN_H
 #define RELATA_ADMIN_LISTEN_H
 
@@ -6,12 +6,13 @@
 #include "common/base/status.h"
 
 /* ST_CONFIG if it is not of that form. Looks nothing up. */
-enum status listen_check(const char *address, struct err *err) MUST_CHECK;
+enum status listen_check(const char *setting, const char *address, struct err *err) MUST_CHECK;
 /* Listens on "host:port" or "[v6]:port" (port 0 = any). *fd is the caller's; `url` gets "http://host:port". */
-enum status listen_open(const char *address, int *fd, struct buf *url, struct err *err) MUST_CHECK;
+enum status listen_open(const char *setting, const char *address, int backlog, int *fd, struct buf *url,
+                        struct err *err) MUST_CHECK;
 /* Whether the file can be made: ST_OK or ST_CONFIG, as listen_write_url() would say. */
-enum status listen_check_url(const char *path, struct err *err) MUST_CHECK;
+enum status listen_check_url(const char *setting, const char *path, struct err *err) MUST_CHECK;
 /* Puts one line into `path`, at once or not at all. */
-enum status listen_write_url(const char *path, const char *url, struct err *err) MUST_CHECK;
+enum status listen_write_url(const char *setting, const char *path, const char *url, struct err *err) MUST_CHECK;
 
 #endif
