@@ -10,6 +10,8 @@ DESTDIR ?=
 SAN     ?=
 CC      := $(if $(filter default,$(origin CC)),gcc,$(CC))
 Q       := $(if $(V),,@)
+# Builds take all cores, unless -j says otherwise.
+PARALLEL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # Building needs the packages; `make deps` installs what is missing.
 PKGS := libpq libcurl jansson libmicrohttpd libprotobuf-c rdkafka libnats libxxhash
@@ -46,11 +48,11 @@ BENCH_BIN := $(patsubst bench/%.c,$(BIN)/bench-%,$(wildcard bench/*.c))
 FUZZERS   := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.c))
 DEMO_BIN  := $(patsubst demo/%/main.c,$(BIN)/demo-%,$(wildcard demo/*/main.c))
 
-.PHONY: all help deps build tests-build bench-build fuzz-build flags test soak demo up down bench lint format fuzz install clean
+.PHONY: all help deps build tests-build bench-build fuzz-build flags test soak demo up down bench lint format fuzz install install-files clean
 .SECONDARY:
 
 all: deps
-	$(Q)$(MAKE) --no-print-directory build
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) build
 
 help:
 	@sed -n 's/^#: //p' Makefile
@@ -78,29 +80,29 @@ flags: $(PROTO_GEN)
 
 #: make test       build everything and pass every test, on real services (SAN=address|thread for sanitizers; ONLY=name for one)
 test: deps
-	$(Q)$(MAKE) --no-print-directory -j$$(nproc) tests-build
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) tests-build
 	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests SAN='$(SAN)' ONLY='$(ONLY)' scripts/test
 
 #: make soak       the randomised tests at full count
 soak: deps
-	$(Q)$(MAKE) --no-print-directory -j$$(nproc) tests-build
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) tests-build
 	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests SAN='$(SAN)' RELATA_SOAK=1 ONLY='$(ONLY)' scripts/test
 
 #: make demo       the main job on real services, by itself (SCALE=10, BROKER=kafka|none, STORE=openfga)
 demo: deps
-	$(Q)$(MAKE) --no-print-directory -j$$(nproc) build
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) build
 	$(Q)BIN=$(BIN) scripts/demo
 
 #: make up, down   the same stack left running (build/run/env), and stopped
 up: deps
-	$(Q)$(MAKE) --no-print-directory -j$$(nproc) build
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) build
 	$(Q)BIN=$(BIN) scripts/stack up
 down:
 	$(Q)scripts/stack down
 
 #: make bench      side-by-side measurements, a table and build/bench/*.json (ONLY=name for one)
 bench: deps
-	$(Q)$(MAKE) --no-print-directory -j$$(nproc) bench-build
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) bench-build
 	$(Q)BIN=$(BIN) ONLY='$(ONLY)' scripts/bench
 
 #: make lint       clang-format, shellcheck, gcc and clang builds, clang-tidy (ONLY=tidy for one of them)
@@ -114,12 +116,20 @@ format:
 fuzz: deps
 	$(Q)ONLY='$(ONLY)' scripts/fuzz
 
-#: make install    programs, migrations, man pages (PREFIX=/usr/local DESTDIR=)
-install: build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/relata/migrations $(DESTDIR)$(PREFIX)/share/doc/relata
-	install -m 755 $(PROGRAMS:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 migrations/*.sql $(DESTDIR)$(PREFIX)/share/relata/migrations/
-	install -m 644 README.md LICENSE CHANGELOG.md docs/*.md $(DESTDIR)$(PREFIX)/share/doc/relata/
+#: make install    programs, migrations, documentation, example settings (PREFIX=/usr/local DESTDIR=)
+SHARE := $(DESTDIR)$(PREFIX)/share
+install:
+	$(Q)$(MAKE) --no-print-directory $(PARALLEL) build
+	$(Q)$(MAKE) --no-print-directory install-files
+install-files:
+	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/relata/migrations $(SHARE)/doc/relata/docs/reference $(SHARE)/doc/relata/examples
+	$(Q)install -m 755 $(PROGRAMS:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin/
+	$(Q)install -m 644 migrations/*.sql $(SHARE)/relata/migrations/
+	$(Q)install -m 644 README.md LICENSE CHANGELOG.md $(SHARE)/doc/relata/
+	$(Q)install -m 644 docs/*.md $(SHARE)/doc/relata/docs/
+	$(Q)install -m 644 docs/reference/* $(SHARE)/doc/relata/docs/reference/
+	$(Q)install -m 644 $(PROGRAMS:%=docs/reference/%.ini) $(SHARE)/doc/relata/examples/
+	@echo "installed: $(DESTDIR)$(PREFIX)/bin: $(PROGRAMS); $(SHARE): relata/migrations, doc/relata"
 
 clean:
 	rm -rf build/gcc* build/clang* build/bin

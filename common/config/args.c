@@ -68,8 +68,9 @@ static enum status apply(struct cfg_command *c, int opt, const char *value, stru
         break;
     case OPT_HELP:
         c->help = value ? value : "";
-        if (value && strcmp(value, "markdown") != 0 && strcmp(value, "metrics") != 0)
-            return err_set(err, ST_CONFIG, NULL, "--help=%s: must be --help, --help=markdown or --help=metrics", value);
+        if (value && strcmp(value, "markdown") != 0 && strcmp(value, "metrics") != 0 && strcmp(value, "example") != 0)
+            return err_set(err, ST_CONFIG, NULL,
+                           "--help=%s: must be --help, --help=markdown, --help=metrics or --help=example", value);
         break;
     default:
         break;

@@ -296,6 +296,8 @@ static enum status serve_text(const struct cfg_program *prog, const struct cfg_c
         buf_addf(&text, "%s %s\n", prog->name, RELATA_VERSION);
     else if (strcmp(c->help, "markdown") == 0)
         config_reference(prog, &text);
+    else if (strcmp(c->help, "example") == 0)
+        config_example(prog, &text);
     else if (*c->help == '\0')
         help_text(prog, &text);
     else if (prog->metrics) {

@@ -115,6 +115,8 @@ enum status config_load_args(const struct cfg_program *prog, int argc, char **ar
 /* Frees the strings and maps, and clears their members. Accepts a zeroed struct. */
 void config_release(const struct cfg_program *prog, void *settings);
 
+/* A file for --config with every key, commented out at its default (--help=example). */
+void config_example(const struct cfg_program *prog, struct buf *out);
 /* The table as a Markdown reference (--help=markdown); docs/reference/configuration.md is made of these. */
 void config_reference(const struct cfg_program *prog, struct buf *out);
 

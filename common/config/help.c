@@ -10,7 +10,8 @@ static const char *const options_text =
     "  --set SECTION.KEY=VALUE  give one setting; may be repeated\n"
     "  --check-config           check all settings, print \"configuration ok\" and exit\n"
     "  --print-config           print the settings in force as such a file (secrets as ***) and exit\n"
-    "  --help, -h               print this; --help=markdown and --help=metrics print reference tables\n"
+    "  --help, -h               print this; --help=markdown and --help=metrics print reference tables,\n"
+    "                           --help=example prints a configuration file\n"
     "  --version                print the version\n";
 
 /* Words of `text` in lines of at most HELP_WIDTH columns, each indented. */
@@ -106,6 +107,54 @@ void help_text(const struct cfg_program *prog, struct buf *out)
     }
     if (prog->details)
         buf_addf(out, "\n%s%s", prog->details, prog->details[strlen(prog->details) - 1] == '\n' ? "" : "\n");
+}
+
+/* Words of `text` in comment lines. */
+static void add_comment(struct buf *out, const char *text)
+{
+    struct buf wrapped;
+
+    buf_init(&wrapped, 1 << 16);
+    add_wrapped(&wrapped, text, 0);
+    for (char *line = (char *)wrapped.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n');
+        *end = '\0';
+        buf_addf(out, "# %s\n", line);
+    }
+    buf_release(&wrapped);
+}
+
+static void add_example(struct buf *out, const struct cfg_key *k)
+{
+    struct buf type;
+
+    buf_init(&type, 4096);
+    buf_addf(&type, "%s (", k->help);
+    if (!k->preset)
+        buf_adds(&type, k->type == CFG_MAP ? "any number of properties, " : "required; ");
+    add_type(&type, k);
+    if (k->type == CFG_SECRET)
+        buf_addf(&type, ", or %s_file", k->key);
+    buf_addc(&type, ')');
+    add_comment(out, buf_str(&type));
+    buf_release(&type);
+    if (k->type == CFG_MAP)
+        buf_adds(out, "#name = value\n");
+    else
+        buf_addf(out, "#%s =%s%s\n", k->key, k->preset && *k->preset ? " " : "", k->preset ? k->preset : "");
+}
+
+void config_example(const struct cfg_program *prog, struct buf *out)
+{
+    const char *section = "";
+
+    buf_addf(out, "# %s --config FILE: every setting, at its default; take the \"#\" off to change one.\n", prog->name);
+    for (const struct cfg_key *k = prog->keys; k->section; k++) {
+        if (strcmp(section, k->section) != 0)
+            buf_addf(out, "\n[%s]\n", k->section);
+        section = k->section;
+        add_example(out, k);
+    }
 }
 
 /* Text for a cell of a Markdown table. */

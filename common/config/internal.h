@@ -72,7 +72,7 @@ struct cfg_command {
     const char **sets;
     size_t nsets;
     bool check, print, version;
-    const char *help; /* NULL = not asked; else "", "markdown" or "metrics" */
+    const char *help; /* NULL = not asked; else "", "markdown", "metrics" or "example" */
     struct cfg_args rest;
 };
 enum status command_parse(const struct cfg_program *prog, int argc, char **argv, struct cfg_command *out,

@@ -8,7 +8,7 @@ TEST_DIR=$(cd "${TEST_DIR:?an empty folder}" && pwd)
 export BIN STACK_DIR=$TEST_DIR/stack STACK_ENV=$TEST_DIR/env
 unset "${!RELATA_@}" "${!SERVICES_@}"
 FAILED=0
-trap 'scripts/stack down' EXIT
+trap "scripts/stack down >/dev/null" EXIT
 
 ok() { # NAME WANTED GOT
     if [[ $2 == "$3" ]]; then
@@ -97,6 +97,8 @@ ok "and says so" yes "$(says 'tuple-writer had ended, and is started again')"
 ok "then all runs" 0 "$(rc scripts/stack check)"
 
 ok "the stack stops" 0 "$(rc scripts/stack down)"
+ok "and says what it stopped" yes "$(says '^stopped: tuple-writer, .*postgres.*; data and logs stay in ')"
 ok "nothing of it runs" "" "$(running 2>/dev/null | grep -v '^grep' || true)"
 ok "stopping again is harmless" 0 "$(rc scripts/stack down)"
+ok "and says so" yes "$(says '^nothing runs in ')"
 ((FAILED == 0))

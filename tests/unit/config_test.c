@@ -538,7 +538,7 @@ static void test_refused_options(void **state)
         {{"--set"}, "--set needs a value: --set section.key=value"},
         {{"--config=a", "--config", "b"}, "--config is given twice: a and b"},
         {{"--check-config=yes"}, "--check-config takes no value"},
-        {{"--help=html"}, "--help=html: must be --help, --help=markdown or --help=metrics"},
+        {{"--help=html"}, "--help=html: must be --help, --help=markdown, --help=metrics or --help=example"},
         {{"--set", "pgdsn=x"}, "--set pgdsn: must be section.key=value"},
         {{"--set", "pg.dsn"}, "--set pg.dsn: must be section.key=value"},
         {{"--set", ".dsn=x"}, "--set .dsn: must be section.key=value"},
