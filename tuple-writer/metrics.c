@@ -47,6 +47,9 @@ GAUGE(m_events_connected, "events_connected", "1 if NATS takes events (or none a
 COUNTER(m_nats_reconnects, "nats_reconnects_total", "Reconnects to NATS.");
 COUNTER(m_rescans, "rescans_total", "Times that the whole outbox was read again.");
 COUNTER(m_unreadable, "unreadable_messages_total", "Kafka messages that could not be read and were skipped.");
+GAUGE(m_uncommitted, "uncommitted_messages",
+      "Kafka messages read whose offset cannot be committed yet, in the partition that has most.");
+GAUGE(m_uncommitted_age, "uncommitted_seconds", "Time since the oldest of them was read; 0 if there is none.");
 COUNTER(m_registrations, "registrations_total", "Times that this process registered in relata.writer.");
 
 #define RETRY(word)                                                                                                    \
@@ -66,7 +69,7 @@ static struct metric *const list[] = {&m_lag,           &m_pending,          &m_
                                       &m_shut,          &m_send_limit,       &m_store_drift,     &m_model_newer,
                                       &m_store_seconds, &m_applied_seconds,  &m_ledger_seconds,  &m_events,
                                       &m_events_failed, &m_events_connected, &m_nats_reconnects, &m_rescans,
-                                      &m_unreadable,    &m_registrations};
+                                      &m_unreadable,    &m_registrations,    &m_uncommitted,     &m_uncommitted_age};
 
 void metrics_init(void)
 {

@@ -17,6 +17,7 @@ extern struct metric m_circuit, m_shut, m_send_limit, m_store_drift, m_model_new
 extern struct metric m_store_seconds, m_applied_seconds, m_ledger_seconds;
 extern struct metric m_events, m_events_failed, m_events_connected, m_nats_reconnects;
 extern struct metric m_rescans, m_unreadable, m_registrations;
+extern struct metric m_uncommitted, m_uncommitted_age;
 
 void metrics_init(void);
 /* One more try because of this outcome of the store, or (postgres) of the database. */

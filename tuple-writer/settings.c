@@ -5,46 +5,46 @@
 #include "common/admin/metrics.h"
 #include "common/kafka/kafka.h"
 #include "common/pg/settings.h"
+#include "tuple-writer/source_kafka.h"
 
 #define AT(m) offsetof(struct settings, m)
 
 /* Bounds that rest on each other are explained where they are checked, below. */
 static const struct cfg_key keys[] = {
-    {"writer", "source", CFG_ENUM, AT(source), "outbox", 0, 0, "outbox|kafka", NULL, false,
+    {"writer", "source", CFG_ENUM, AT(source), "outbox", 0, 0, "outbox|kafka", NULL,
      "where hints come from: the outbox itself (one writer active, others stand by), or Kafka"},
-    {"writer", "name", CFG_STRING, AT(name), "", 0, 0, NULL, NULL, false,
+    {"writer", "name", CFG_STRING, AT(name), "", 0, 0, NULL, NULL,
      "this process in relata.writer; empty = the host's name"},
-    {"writer", "lanes", CFG_INT, AT(lanes), "8", 1, 256, NULL, "lanes", false,
+    {"writer", "lanes", CFG_INT, AT(lanes), "8", 1, 256, NULL, "lanes",
      "Writes in flight at once; each lane has a thread, a Postgres connection and a store connection"},
-    {"writer", "batch", CFG_INT, AT(batch), "100", 1, STORE_WRITE_MAX, NULL, "tuples", false,
+    {"writer", "batch", CFG_INT, AT(batch), "100", 1, STORE_WRITE_MAX, NULL, "tuples",
      "tuples in one Write at most; not above the store's own limit"},
-    {"writer", "window", CFG_INT, AT(window), "16384", 100, 1000000, NULL, "keys", false,
+    {"writer", "window", CFG_INT, AT(window), "16384", 100, 1000000, NULL, "keys",
      "keys held in memory at most, for revocations and for others each; reading pauses above it"},
-    {"writer", "drain_timeout", CFG_DURATION, AT(drain_timeout_ms), "15s", 0, 600000, NULL, NULL, false,
+    {"writer", "drain_timeout", CFG_DURATION, AT(drain_timeout_ms), "15s", 0, 600000, NULL, NULL,
      "after SIGTERM, longest wait for Writes in flight and their acknowledgement"},
-    {"writer", "retry_min", CFG_DURATION, AT(retry_min_ms), "50ms", 1, 60000, NULL, NULL, false,
+    {"writer", "retry_min", CFG_DURATION, AT(retry_min_ms), "50ms", 1, 60000, NULL, NULL,
      "first wait before a failed Write is tried again (jittered, doubling)"},
-    {"writer", "retry_max", CFG_DURATION, AT(retry_max_ms), "5s", 1, 600000, NULL, NULL, false,
+    {"writer", "retry_max", CFG_DURATION, AT(retry_max_ms), "5s", 1, 600000, NULL, NULL,
      "longest wait before a failed Write is tried again"},
-    {"writer", "circuit_failures", CFG_INT, AT(circuit_failures), "5", 1, 1000, NULL, "failures", false,
+    {"writer", "circuit_failures", CFG_INT, AT(circuit_failures), "5", 1, 1000, NULL, "failures",
      "failures in a row, over all lanes, after which Writes stop until the store has been verified"},
-    {"writer", "verify_interval", CFG_DURATION, AT(verify_interval_ms), "10s", 100, 3600000, NULL, NULL, false,
+    {"writer", "verify_interval", CFG_DURATION, AT(verify_interval_ms), "10s", 100, 3600000, NULL, NULL,
      "how often the store's identity is verified while all is well"},
-    {"writer", "visible_timeout", CFG_DURATION, AT(visible_timeout_ms), "30s", 100, 600000, NULL, NULL, false,
+    {"writer", "visible_timeout", CFG_DURATION, AT(visible_timeout_ms), "30s", 100, 600000, NULL, NULL,
      "longest wait for a row that Kafka told of and that SQL does not show yet"},
-    {"writer", "topic", CFG_STRING, AT(topic), "relata.tuple-changes", 0, 0, NULL, NULL, false,
+    {"writer", "topic", CFG_STRING, AT(topic), "relata.tuple-changes", 0, 0, NULL, NULL,
      "Kafka topic that outbox-relay produces to"},
-    {"writer", "group", CFG_STRING, AT(group), "", 0, 0, NULL, NULL, false,
+    {"writer", "group", CFG_STRING, AT(group), "", 0, 0, NULL, NULL,
      "Kafka consumer group; empty = relata-writer.<store name>"},
 
     CFG_PG_KEYS(struct settings, pg_dsn, statement_timeout_ms),
     CFG_STORE_KEYS(struct settings, store),
     CFG_NATS_KEYS(struct settings, nats),
-    {"kafka", "*", CFG_MAP, AT(kafka), NULL, 0, 0, NULL, NULL, false,
-     "any librdkafka property, such as bootstrap.servers"},
+    {"kafka", "*", CFG_MAP, AT(kafka), NULL, 0, 0, NULL, NULL, "any librdkafka property, such as bootstrap.servers"},
     CFG_ADMIN_KEYS(struct settings, admin),
     CFG_LOG_KEYS(struct settings, log),
-    {NULL, NULL, CFG_STRING, 0, NULL, 0, 0, NULL, NULL, false, NULL},
+    {NULL, NULL, CFG_STRING, 0, NULL, 0, 0, NULL, NULL, NULL},
 };
 
 static const char *kafka_property(const struct settings *s, const char *name)
@@ -63,15 +63,21 @@ static enum status check_kafka(const struct settings *s, struct err *err)
         const char *name;
         long long preset;
     } bounds[] = {{"session.timeout.ms", 45000}, {"max.poll.interval.ms", 300000}};
-    long long need = 2 * s->statement_timeout_ms + s->store.request_timeout_ms;
+    long long batch = 2 * s->statement_timeout_ms + s->store.request_timeout_ms;
+    long long rebalance = source_kafka_drain_ms(s) + KAFKA_COMMIT_WAIT_MS;
     for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++) {
         const char *text = kafka_property(s, bounds[i].name);
         long long have = text ? strtoll(text, NULL, 10) : bounds[i].preset;
-        if (have <= need)
+        if (have <= batch)
             return err_set(err, ST_CONFIG, NULL,
                            "kafka.%s = %lld must be above store.request_timeout + 2 * pg.statement_timeout = %lld ms, "
                            "so that a batch in flight can end before its partition is taken away",
-                           bounds[i].name, have, need);
+                           bounds[i].name, have, batch);
+        if (have <= rebalance)
+            return err_set(err, ST_CONFIG, NULL,
+                           "kafka.%s = %lld must be above %lld ms: store.request_timeout and %lld ms, which a "
+                           "rebalance may wait for batches in flight and their offsets",
+                           bounds[i].name, have, rebalance, rebalance - s->store.request_timeout_ms);
     }
     return kafka_properties_check(&s->kafka, err);
 }

@@ -14,7 +14,8 @@
 #define MESSAGES_MAX 500 /* offered at once */
 #define COMMIT_EVERY_MS 200
 #define DRAIN_EXTRA_MS 2000
-#define QUIET_MS 3000 /* without an error for so long, the group counts as reached */
+#define KEPT_WINDOWS 4 /* messages of a partition that wait for an older one, in windows */
+#define QUIET_MS 3000  /* without an error for so long, the group counts as reached */
 
 struct kafka_source {
     struct writer *w;
@@ -55,6 +56,22 @@ static void commit(struct kafka_source *s, struct watermark *wm)
         log_err(LOG_LVL_WARN, "an offset could not be committed yet", &err, NULL);
 }
 
+static void show_uncommitted(struct kafka_source *s)
+{
+    mono_us now = clock_mono_us(), oldest = now, added;
+    size_t most = 0;
+    int64_t offset;
+    for (int i = 0; i < s->nparts; i++) {
+        if (!s->parts[i] || !watermark_oldest(s->parts[i], &offset, &added))
+            continue;
+        size_t kept = watermark_kept(s->parts[i]);
+        most = kept > most ? kept : most;
+        oldest = added < oldest ? added : oldest;
+    }
+    metric_set(&m_uncommitted, (double)most);
+    metric_set(&m_uncommitted_age, (double)((now - oldest) / 1000000));
+}
+
 static void commit_all(struct kafka_source *s)
 {
     if (clock_mono_us() < s->commit_at)
@@ -62,10 +79,11 @@ static void commit_all(struct kafka_source *s)
     s->commit_at = deadline_in_ms(COMMIT_EVERY_MS);
     for (int i = 0; i < s->nparts; i++)
         commit(s, s->parts[i]);
+    show_uncommitted(s);
 }
 
 /* ---- rebalance; inside kafka_consumer_poll() or _free() ---- */
-static struct watermark *part_of(struct kafka_source *s, int32_t partition)
+static struct watermark *part_of(const struct kafka_source *s, int32_t partition)
 {
     return partition >= 0 && partition < s->nparts ? s->parts[partition] : NULL;
 }
@@ -75,6 +93,14 @@ static void log_partition(const char *msg, int32_t partition)
     char text[16];
     snprintf(text, sizeof text, "%d", partition);
     log_info(msg, "partition", text, NULL);
+}
+
+/* If it fails, the next look does it. */
+static void pause_part(struct kafka_source *s, struct watermark *wm)
+{
+    bool pause = s->paused || wm->full;
+    if (pause != wm->paused && kafka_consumer_pause(s->consumer, wm->partition, pause, NULL) == ST_OK)
+        wm->paused = pause;
 }
 
 static void on_assigned(void *arg, int32_t partition)
@@ -96,8 +122,7 @@ static void on_assigned(void *arg, int32_t partition)
     s->parts[partition] = wm;
     s->owned++;
     metric_set(&m_active, 1);
-    if (s->paused && kafka_consumer_pause(s->consumer, partition, true, NULL) != ST_OK)
-        s->paused = false; /* all are paused again at the next look */
+    pause_part(s, s->parts[partition]);
     log_partition("partition assigned", partition);
 }
 
@@ -129,31 +154,41 @@ static void give_up(struct kafka_source *s, struct watermark *wm)
     free(wm);
 }
 
-/* Wait, bounded, for batches in flight; what waits for a retry is left to the next owner. */
-static void drain(struct kafka_source *s, struct watermark *wm)
+static bool has_refs(const struct kafka_source *s, const int32_t *partitions, int n)
 {
-    mono_us end = deadline_in_ms(s->w->cfg->store.request_timeout_ms + DRAIN_EXTRA_MS);
-    wm->refs -= lanes_forget(s->w->lanes, wm, true);
+    for (int i = 0; i < n; i++) {
+        const struct watermark *wm = part_of(s, partitions[i]);
+        if (wm && wm->refs > 0)
+            return true;
+    }
+    return false;
+}
+
+/* All partitions at once: batches in flight are waited for, what waits for a retry is left to the next owner. */
+static void on_revoked(void *arg, const int32_t *partitions, int n, mono_us deadline)
+{
+    struct kafka_source *s = arg;
+    struct watermark *wm;
+    for (int i = 0; i < n; i++) {
+        if (!(wm = part_of(s, partitions[i])))
+            continue;
+        forget_buffered(s, wm);
+        wm->refs -= lanes_forget(s->w->lanes, wm, true);
+    }
     collect_done(s);
-    while (wm->refs > 0 && lanes_busy(s->w->lanes) && clock_mono_us() < end) {
+    while (has_refs(s, partitions, n) && lanes_busy(s->w->lanes) && clock_mono_us() < deadline) {
         struct pollfd fd = {.fd = lanes_fd(s->w->lanes), .events = POLLIN};
         poll(&fd, 1, 10);
         lanes_fd_clear(s->w->lanes);
         collect_done(s);
     }
-}
-
-static void on_revoked(void *arg, int32_t partition)
-{
-    struct kafka_source *s = arg;
-    struct watermark *wm = part_of(s, partition);
-    if (!wm)
-        return;
-    forget_buffered(s, wm);
-    drain(s, wm);
-    commit(s, wm);
-    give_up(s, wm);
-    log_partition("partition given back", partition);
+    for (int i = 0; i < n; i++) {
+        if (!(wm = part_of(s, partitions[i])))
+            continue;
+        commit(s, wm);
+        give_up(s, wm);
+        log_partition("partition given back", partitions[i]);
+    }
 }
 
 static void on_lost(void *arg, int32_t partition)
@@ -208,7 +243,7 @@ static void take_message(struct kafka_source *s, struct kafka_message *m)
     if (!wm)
         return; /* not ours any more */
     struct offset_ref *ref = malloc(sizeof *ref);
-    if (!ref || !watermark_add(wm, m->offset, &seq)) {
+    if (!ref || !watermark_add(wm, m->offset, clock_mono_us(), &seq)) {
         free(ref);
         log_error("no memory for a message; its change stays in the outbox", NULL);
         return;
@@ -240,6 +275,23 @@ static void offer(struct kafka_source *s)
 }
 
 /* ---- back-pressure ---- */
+static void look_if_full(struct kafka_source *s, struct watermark *wm)
+{
+    size_t max = KEPT_WINDOWS * (size_t)s->w->cfg->window, kept = watermark_kept(wm);
+    bool full = wm->full ? kept > max / 2 : kept >= max;
+    int64_t offset;
+    mono_us added;
+    if (full && !wm->full && watermark_oldest(wm, &offset, &added)) {
+        char partition[16], at[24], seconds[24];
+        snprintf(partition, sizeof partition, "%d", wm->partition);
+        snprintf(at, sizeof at, "%lld", (long long)offset);
+        snprintf(seconds, sizeof seconds, "%lld", (long long)((clock_mono_us() - added) / 1000000));
+        log_warn("a partition is read no further: too many changes wait for an older one to be applied", "partition",
+                 partition, "offset", at, "seconds", seconds, NULL);
+    }
+    wm->full = full;
+}
+
 static void pause_or_resume(struct kafka_source *s)
 {
     size_t window = (size_t)s->w->cfg->window;
@@ -247,15 +299,13 @@ static void pause_or_resume(struct kafka_source *s)
     size_t revokes = lanes_held(s->w->lanes, true);
     if (revokes > held)
         held = revokes;
-    bool pause = s->paused ? held > window / 2 : held >= window;
-    if (pause == s->paused)
-        return;
-    bool all = true;
-    for (int i = 0; i < s->nparts; i++)
-        if (s->parts[i] && kafka_consumer_pause(s->consumer, i, pause, NULL) != ST_OK)
-            all = false;
-    if (all)
-        s->paused = pause;
+    s->paused = s->paused ? held > window / 2 : held >= window;
+    for (int i = 0; i < s->nparts; i++) {
+        if (!s->parts[i])
+            continue;
+        look_if_full(s, s->parts[i]);
+        pause_part(s, s->parts[i]);
+    }
 }
 
 static void set_ready(struct kafka_source *s, const struct err *err)
@@ -295,7 +345,7 @@ static enum status step(struct kafka_source *s, struct err *err)
 
 static enum status consume(struct kafka_source *s, struct err *err)
 {
-    const struct kafka_rebalance cb = {on_assigned, on_revoked, on_lost, s};
+    const struct kafka_rebalance cb = {on_assigned, on_revoked, on_lost, s, source_kafka_drain_ms(s->w->cfg)};
     enum status st = kafka_consumer_new(&s->consumer, &s->w->cfg->kafka, s->w->cfg->group, s->w->cfg->topic, &cb, err);
     while (st == ST_OK && !stop_requested()) {
         admin_alive(s->w->admin);
@@ -307,6 +357,11 @@ static enum status consume(struct kafka_source *s, struct err *err)
             (void)stop_sleep_until(deadline_in_ms(POLL_MS));
     }
     return st;
+}
+
+int64_t source_kafka_drain_ms(const struct settings *cfg)
+{
+    return cfg->store.request_timeout_ms + DRAIN_EXTRA_MS;
 }
 
 enum status source_kafka_run(struct kafka_source **out, struct writer *w, struct err *err)

@@ -5,6 +5,7 @@
 
 struct watermark_slot {
     int64_t offset;
+    uint32_t added_s;
     bool done;
 };
 
@@ -36,12 +37,27 @@ static bool grow(struct watermark *w)
     return true;
 }
 
-bool watermark_add(struct watermark *w, int64_t offset, uint64_t *seq)
+bool watermark_add(struct watermark *w, int64_t offset, mono_us now, uint64_t *seq)
 {
     if (w->len == w->cap && !grow(w))
         return false;
-    w->slots[(w->head + w->len) % w->cap] = (struct watermark_slot){.offset = offset};
+    w->slots[(w->head + w->len) % w->cap] =
+        (struct watermark_slot){.offset = offset, .added_s = (uint32_t)(now / 1000000)};
     *seq = w->base + w->len++;
+    return true;
+}
+
+size_t watermark_kept(const struct watermark *w)
+{
+    return w->len;
+}
+
+bool watermark_oldest(const struct watermark *w, int64_t *offset, mono_us *added)
+{
+    if (w->len == 0)
+        return false;
+    *offset = w->slots[w->head].offset;
+    *added = (mono_us)w->slots[w->head].added_s * 1000000;
     return true;
 }
 

@@ -92,13 +92,18 @@ struct kafka_message {
 
 struct kafka_rebalance {
     void (*assigned)(void *arg, int32_t partition); /* not paused, whatever it was before */
-    /* Drain what is in flight of it and commit its offset before returning: the commit is then waited for (at most
-     * 5 s) and the partition released. Called for all partitions of a rebalance before any is released. */
-    void (*revoked)(void *arg, int32_t partition);
+    /* All that a rebalance takes at once: drain what is in flight of them and commit their offsets, both by the
+     * deadline (drain_ms after the call), before returning. The commits are then waited for (KAFKA_COMMIT_WAIT_MS) and
+     * the partitions released. */
+    void (*revoked)(void *arg, const int32_t *partitions, int n, mono_us deadline);
     /* The partition is somebody else's already: discard, commit nothing. */
     void (*lost)(void *arg, int32_t partition);
     void *arg;
+    int64_t drain_ms;
 };
+/* Together with drain_ms the longest that a rebalance keeps kafka_consumer_poll(): the group's timeouts must be above.
+ */
+#define KAFKA_COMMIT_WAIT_MS 2000
 
 /* `cb` is copied. A group without a committed offset starts at the earliest message. */
 enum status kafka_consumer_new(struct kafka_consumer **out, const struct cfg_map *properties, const char *group,

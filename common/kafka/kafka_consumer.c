@@ -1,7 +1,6 @@
 /* kafka_consumer.c - a group member whose offsets are committed by hand. */
 #include "common/kafka/kafka_internal.h"
 
-#define COMMIT_WAIT_MS 5000
 #define COMMIT_AGAIN_MS 1000
 
 struct part {
@@ -107,7 +106,7 @@ static rd_kafka_resp_err_t commit_now(struct kafka_consumer *c, rd_kafka_topic_p
 /* Before a release: what the drain has committed must have arrived, or the next owner repeats it. */
 static void settle(struct kafka_consumer *c)
 {
-    mono_us end = deadline_in_ms(COMMIT_WAIT_MS);
+    mono_us end = deadline_in_ms(KAFKA_COMMIT_WAIT_MS);
     rd_kafka_topic_partition_list_t *list;
     while (clock_mono_us() < end && (list = unsettled(c, true, INT64_MAX))) {
         rd_kafka_resp_err_t code = commit_now(c, list, end);
@@ -136,17 +135,33 @@ static void assigned(struct kafka_consumer *c, rd_kafka_topic_partition_list_t *
         c->cb.assigned(c->cb.arg, list->elems[i].partition);
 }
 
-static void revoked(struct kafka_consumer *c, rd_kafka_topic_partition_list_t *list, bool cooperative)
+static void give_back(struct kafka_consumer *c, const rd_kafka_topic_partition_list_t *list)
 {
-    bool lost = rd_kafka_assignment_lost(c->rk);
+    int32_t *partitions = calloc((size_t)list->cnt + 1, sizeof *partitions);
+    mono_us deadline = deadline_in_ms(c->cb.drain_ms);
     for (int i = 0; i < list->cnt; i++) {
         struct part *p = part_of(c, list->elems[i].partition);
         if (p)
             p->releasing = true;
-        (lost ? c->cb.lost : c->cb.revoked)(c->cb.arg, list->elems[i].partition);
+        if (partitions)
+            partitions[i] = list->elems[i].partition;
     }
-    if (!lost)
-        settle(c);
+    if (partitions)
+        c->cb.revoked(c->cb.arg, partitions, list->cnt, deadline);
+    for (int i = 0; !partitions && i < list->cnt; i++) /* no memory: one by one, all by the same deadline */
+        c->cb.revoked(c->cb.arg, &list->elems[i].partition, 1, deadline);
+    free(partitions);
+    settle(c);
+}
+
+static void revoked(struct kafka_consumer *c, rd_kafka_topic_partition_list_t *list, bool cooperative)
+{
+    if (rd_kafka_assignment_lost(c->rk)) {
+        for (int i = 0; i < list->cnt; i++)
+            c->cb.lost(c->cb.arg, list->elems[i].partition);
+    } else {
+        give_back(c, list);
+    }
     /* librdkafka would remember a pause when the partition comes back. Resuming it then would fetch it twice. */
     rd_kafka_resume_partitions(c->rk, list);
     for (int i = 0; i < list->cnt; i++) {

@@ -115,6 +115,14 @@ static void ignore(void *arg, int32_t partition)
     (void)partition;
 }
 
+static void ignore_all(void *arg, const int32_t *partitions, int n, mono_us deadline)
+{
+    (void)arg;
+    (void)partitions;
+    (void)n;
+    (void)deadline;
+}
+
 struct topic_reader *topic_read(struct harness *h, const char *topic)
 {
     static unsigned serial;
@@ -129,7 +137,7 @@ struct topic_reader *topic_read_as(struct harness *h, const char *topic, const c
         {.key = strdup("topic.metadata.refresh.interval.ms"), .value = strdup("500")},
     };
     struct cfg_map map = {.items = items, .len = 2};
-    struct kafka_rebalance cb = {.assigned = ignore, .revoked = ignore, .lost = ignore};
+    struct kafka_rebalance cb = {.assigned = ignore, .revoked = ignore_all, .lost = ignore};
     struct err err;
     if (!r)
         fail_msg("no memory");

@@ -3,6 +3,8 @@
 
 #include "common/kafka/kafka.h"
 #include "tests/harness/harness.h"
+
+#define DRAIN_MS 3000
 #include "tests/harness/proxy.h"
 #include "tests/harness/topic.h"
 
@@ -99,6 +101,7 @@ static void fill(struct harness *h, int partitions, int n)
 struct member {
     struct kafka_consumer *c;
     int assigned, revoked, lost; /* partitions, so far */
+    int revocations;             /* calls */
     bool ours[8];
     int64_t next[8];
     bool commit_on_revoke;
@@ -114,13 +117,18 @@ static void on_assigned(void *arg, int32_t partition)
     m->next[partition] = -1;
 }
 
-static void on_revoked(void *arg, int32_t partition)
+static void on_revoked(void *arg, const int32_t *partitions, int n, mono_us deadline)
 {
     struct member *m = arg;
-    m->revoked++;
-    m->ours[partition] = false;
-    if (m->commit_on_revoke && m->next[partition] >= 0)
-        assert_int_equal(kafka_consumer_commit(m->c, partition, m->next[partition], NULL), ST_OK);
+    m->revocations++;
+    assert_true(deadline > clock_mono_us() && deadline <= deadline_in_ms(DRAIN_MS));
+    for (int i = 0; i < n; i++) {
+        int32_t p = partitions[i];
+        m->revoked++;
+        m->ours[p] = false;
+        if (m->commit_on_revoke && m->next[p] >= 0)
+            assert_int_equal(kafka_consumer_commit(m->c, p, m->next[p], NULL), ST_OK);
+    }
 }
 
 static void on_lost(void *arg, int32_t partition)
@@ -134,7 +142,7 @@ static void join(struct harness *h, struct member *m, const char *group, const c
 {
     struct properties p;
     struct err err;
-    struct kafka_rebalance cb = {on_assigned, on_revoked, on_lost, m};
+    struct kafka_rebalance cb = {on_assigned, on_revoked, on_lost, m, DRAIN_MS};
     properties(&p, h->brokers);
     if (key)
         property(&p, key, value);
@@ -250,6 +258,7 @@ static void rebalance(struct harness *h, const char *strategy, bool repeats)
     }
     assert_true(a->revoked > 0 && b->assigned > 0);
     assert_int_equal(a->lost, 0);
+    assert_true(a->revoked > a->revocations); /* one deadline for all that a rebalance takes */
     for (int i = 0; i < 8; i++)
         if (a->ours[i])
             assert_int_equal(kafka_consumer_pause(a->c, i, false, NULL), ST_OK);
@@ -358,7 +367,7 @@ static void test_no_topic_is_made_by_accident(void **state)
         kafka_producer_poll(k, 50);
     assert_int_equal(st == ST_OK ? r.last : st, ST_MISSING);
     struct member m = {0};
-    struct kafka_rebalance cb = {on_assigned, on_revoked, on_lost, &m};
+    struct kafka_rebalance cb = {on_assigned, on_revoked, on_lost, &m, DRAIN_MS};
     struct kafka_message msg;
     assert_int_equal(kafka_consumer_new(&m.c, &p.map, h->id, h->topic, &cb, &err), ST_OK);
     while ((st = kafka_consumer_poll(m.c, 100, &msg, &err)) == ST_NOT_FOUND && clock_mono_us() < end)
