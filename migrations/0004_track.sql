@@ -286,14 +286,13 @@ BEGIN
             WHERE t.present <> excluded.present OR excluded.present AND (t.condition_name IS DISTINCT FROM excluded.condition_name
                   OR t.condition_context IS DISTINCT FROM excluded.condition_context
                   -- A deletion that waits for its repetition takes grants of an older version.
-                  OR (SELECT true FROM relata.request q WHERE q.store = reconcile.store AND q.repeated_at IS NULL
-                      AND q.done_at IS NULL LIMIT 1) IS NOT NULL)
+                  OR relata.doomed(t.store, t.object, t.subject, t.version))
         RETURNING t.object, t.relation, t.subject, t.present, t.condition_name, t.condition_context, t.version, t.changed_at)
     INSERT INTO relata.outbox (id, store, op, object, relation, subject, condition_name, condition_context, actor, headers,
-                               xid, created_at)
+                               xid, created_at, key)
     SELECT up.version, reconcile.store, CASE WHEN up.present THEN 'write' ELSE 'delete' END, up.object, up.relation,
            up.subject, up.condition_name, up.condition_context, reconcile.actor, reconcile.headers, pg_current_xact_id(),
-           up.changed_at
+           up.changed_at, relata.key_hash(up.object, up.relation, up.subject)
     FROM up;
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
@@ -379,6 +378,7 @@ BEGIN
           FROM unnest(objects, relations, subjects, condition_names, condition_contexts) AS k(o, r, s, n, c)
           WHERE (SELECT true FROM relata.tuple t
                  WHERE t.object = k.o AND t.relation = k.r AND t.subject = k.s AND t.store = of AND t.present
+                   AND NOT relata.doomed(t.store, t.object, t.subject, t.version)
                    AND t.condition_name IS NOT DISTINCT FROM k.n
                    AND t.condition_context IS NOT DISTINCT FROM nullif(k.c, '{}')) IS NULL) k;
     IF o IS NOT NULL THEN

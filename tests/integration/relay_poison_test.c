@@ -207,9 +207,9 @@ static void test_R10_row_without_key(void **state)
     struct harness *h = *state;
     harness_sql(h, "ALTER TABLE relata.outbox DISABLE TRIGGER ALL");
     harness_sql(h,
-                "INSERT INTO relata.outbox (id, op, object, relation, subject, xid, created_at) "
+                "INSERT INTO relata.outbox (id, op, object, relation, subject, xid, created_at, key) "
                 "SELECT nextval('relata.outbox_id'), 'write', CASE WHEN i = 5 THEN '' ELSE 'doc:' || i END, 'viewer', "
-                "'user:a', pg_current_xact_id(), clock_timestamp() FROM generate_series(1, 9) i");
+                "'user:a', pg_current_xact_id(), clock_timestamp(), i FROM generate_series(1, 9) i");
     struct proc *p = relay_start(h, "--set", "relay.topic_partitions=1", NULL);
     struct topic_reader *r = topic_read(h, h->topic);
     assert_sql_eventually(h, "SELECT code FROM relata.dead_letter WHERE object = ''", "row_incomplete", SOON);
