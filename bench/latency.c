@@ -34,7 +34,7 @@ struct settings {
 
 #define KEY(section, key, type, member, preset, min, max, help)                                                        \
     {                                                                                                                  \
-        section, key, type, offsetof(struct settings, member), preset, min, max, NULL, NULL, false, help               \
+        section, key, type, offsetof(struct settings, member), preset, min, max, NULL, NULL, help                      \
     }
 static const struct cfg_key keys[] = {
     KEY("pg", "dsn", CFG_SECRET, dsn, NULL, 0, 0, "a login that may call relata.write_tuple"),

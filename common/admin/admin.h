@@ -28,10 +28,9 @@ struct cfg_admin {
      0,                                                                                                                \
      NULL,                                                                                                             \
      NULL,                                                                                                             \
-     false,                                                                                                            \
      "address and port of /metrics, /healthz and /readyz; port 0 picks a free one, empty = none"},                     \
     {                                                                                                                  \
-        "admin", "url_file", CFG_STRING, offsetof(T, m.port_file), "", 0, 0, NULL, NULL, false,                        \
+        "admin", "url_file", CFG_STRING, offsetof(T, m.port_file), "", 0, 0, NULL, NULL,                               \
             "file that gets the admin URL once it is listening"                                                        \
     }
 

@@ -64,7 +64,6 @@ struct cfg_key {
     int64_t min, max;    /* CFG_INT, CFG_DURATION (ms), CFG_SIZE; both 0 = unbounded */
     const char *choices; /* CFG_ENUM: "wal|poll" */
     const char *unit;    /* for help; may be NULL */
-    bool reloadable;     /* whether a running program could take a new value */
     const char *help;    /* one sentence, lower case, no full stop */
 };
 
@@ -126,20 +125,13 @@ struct cfg_log {
     int level, format;
 };
 #define CFG_LOG_KEYS(T, m)                                                                                             \
-    {"log",                                                                                                            \
-     "level",                                                                                                          \
-     CFG_ENUM,                                                                                                         \
-     offsetof(T, m.level),                                                                                             \
-     "info",                                                                                                           \
-     0,                                                                                                                \
-     0,                                                                                                                \
-     "debug|info|warn|error",                                                                                          \
-     NULL,                                                                                                             \
-     true,                                                                                                             \
-     "least severe level that is written"},                                                                            \
+    {"log",    "level",                                                                                                \
+     CFG_ENUM, offsetof(T, m.level),                                                                                   \
+     "info",   0,                                                                                                      \
+     0,        "debug|info|warn|error",                                                                                \
+     NULL,     "least severe level that is written"},                                                                  \
     {                                                                                                                  \
-        "log", "format", CFG_ENUM, offsetof(T, m.format), "logfmt", 0, 0, "logfmt|json", NULL, false,                  \
-            "form of a log line"                                                                                       \
+        "log", "format", CFG_ENUM, offsetof(T, m.format), "logfmt", 0, 0, "logfmt|json", NULL, "form of a log line"    \
     }
 
 #endif

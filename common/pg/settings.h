@@ -18,10 +18,9 @@
      0,                                                                                                                \
      NULL,                                                                                                             \
      NULL,                                                                                                             \
-     false,                                                                                                            \
      "how to reach Postgres: a libpq connection string or URI; PG* environment variables and .pgpass apply"},          \
     {                                                                                                                  \
-        "pg", "statement_timeout", CFG_DURATION, offsetof(T, timeout_), "10s", 100, 3600000, NULL, NULL, false,        \
+        "pg", "statement_timeout", CFG_DURATION, offsetof(T, timeout_), "10s", 100, 3600000, NULL, NULL,               \
             "longest wait for one statement"                                                                           \
     }
 

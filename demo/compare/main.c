@@ -28,7 +28,7 @@ struct settings {
 
 #define KEY(section, key, type, member, preset, help)                                                                  \
     {                                                                                                                  \
-        section, key, type, offsetof(struct settings, member), preset, 0, 0, NULL, NULL, false, help                   \
+        section, key, type, offsetof(struct settings, member), preset, 0, 0, NULL, NULL, help                          \
     }
 static const struct cfg_key keys[] = {
     KEY("pg", "dsn", CFG_SECRET, dsn, NULL, "a login that may read the expected tuples and relata.tuple"),

@@ -1,13 +1,14 @@
 /*
- * http.h - the lister's HTTP server (libmicrohttpd): TCP, TLS, Unix socket. It takes requests in, hands each to a worker
- * thread, and sends the answer. Nothing here knows what a list is.
+ * http.h - the lister's HTTP server (libmicrohttpd): TCP, TLS, Unix socket. It takes requests in, hands each to a
+ * worker thread, and sends the answer. Nothing here knows what a list is.
  *
  * Threads: one event loop (epoll) takes bytes in and out and never waits for anything else; `workers` threads run
- * handlers; a watcher looks at the sockets of suspended requests, since the library does not tell of a hang-up there, and
- * ends connections that are over their time (its own timeout counts inactivity only).
+ * handlers; a watcher looks at the sockets of suspended requests, since the library does not tell of a hang-up there,
+ * and ends connections that are over their time (its own timeout counts inactivity only).
  *
  * Overload: a request that finds the queue full, or its caller over caller_in_flight, is answered at once by the event
- * loop with 503 and Retry-After. A request that waited past its deadline in the queue is answered 503 without being run.
+ * loop with 503 and Retry-After. A request that waited past its deadline in the queue is answered 503 without being
+ * run.
  *
  * Bounds: connections, 16 KiB of request line and headers (else 431), body_max of body (else 413), header_timeout from
  * the first byte to the last header byte, request_timeout from there to the answer, idle_timeout between requests.
@@ -30,11 +31,11 @@ struct callers;
 struct caller;
 
 struct cfg_http {
-    char *listen;      /* "127.0.0.1:0"; "" = no TCP */
-    char *unix_socket; /* path; "" = none */
-    char *url_file;    /* gets the URL once listening */
+    char *listen;               /* "127.0.0.1:0"; "" = no TCP */
+    char *unix_socket;          /* path; "" = none */
+    char *url_file;             /* gets the URL once listening */
     char *cert_file, *key_file; /* TLS on the TCP port; read again when they change */
-    char *cors_origin; /* "" = no CORS headers */
+    char *cors_origin;          /* "" = no CORS headers */
     int64_t workers, queue, caller_in_flight, connections;
     int64_t body_max;
     int64_t header_timeout_ms, request_timeout_ms, idle_timeout_ms;
@@ -47,22 +48,22 @@ struct param {
 
 /* One request, owned by the server; a handler sees it on one worker thread. */
 struct request {
-    const char *method; /* "GET", "HEAD", "POST", "OPTIONS" */
-    const char *path;   /* decoded, without the query */
+    const char *method;         /* "GET", "HEAD", "POST", "OPTIONS" */
+    const char *path;           /* decoded, without the query */
     const struct param *params; /* of the query, in order */
     size_t nparams;
     struct bytes body;
     const struct caller *caller; /* who asks; NULL only for paths that need none */
     const char *traceparent;     /* valid W3C, or NULL */
     mono_us received, deadline;
-    atomic_bool cancelled;       /* the client has hung up */
+    atomic_bool cancelled; /* the client has hung up */
 
     /* the answer */
     int status;
-    const char *content_type; /* constant */
-    struct buf answer;        /* bounded at 16 MiB */
+    const char *content_type;             /* constant */
+    struct buf answer;                    /* bounded at 16 MiB */
     struct buf link, etag_or_www, timing; /* Link, WWW-Authenticate, Server-Timing values; empty = none */
-    unsigned retry_after_s;   /* 0 = no header */
+    unsigned retry_after_s;               /* 0 = no header */
 };
 
 /* NULL if absent. The first one of that name; handlers that forbid repetition look themselves. */

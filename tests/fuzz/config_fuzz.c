@@ -20,14 +20,14 @@ struct settings {
 };
 
 static const struct cfg_key keys[] = {
-    {"a", "text", CFG_STRING, offsetof(struct settings, text), "preset", 0, 0, NULL, NULL, false, "t"},
-    {"a", "secret", CFG_SECRET, offsetof(struct settings, secret), "", 0, 0, NULL, NULL, false, "s"},
-    {"a", "n", CFG_INT, offsetof(struct settings, n), "5", -10, 10, NULL, NULL, false, "n"},
-    {"b", "ms", CFG_DURATION, offsetof(struct settings, ms), "1s", 0, 0, NULL, NULL, false, "d"},
-    {"b", "bytes", CFG_SIZE, offsetof(struct settings, bytes), "1KiB", 0, 0, NULL, NULL, false, "z"},
-    {"b", "b", CFG_BOOL, offsetof(struct settings, b), "no", 0, 0, NULL, NULL, false, "b"},
-    {"b", "choice", CFG_ENUM, offsetof(struct settings, choice), "x", 0, 0, "x|y|zz", NULL, false, "c"},
-    {"m", "*", CFG_MAP, offsetof(struct settings, map), NULL, 0, 0, NULL, NULL, false, "m"},
+    {"a", "text", CFG_STRING, offsetof(struct settings, text), "preset", 0, 0, NULL, NULL, "t"},
+    {"a", "secret", CFG_SECRET, offsetof(struct settings, secret), "", 0, 0, NULL, NULL, "s"},
+    {"a", "n", CFG_INT, offsetof(struct settings, n), "5", -10, 10, NULL, NULL, "n"},
+    {"b", "ms", CFG_DURATION, offsetof(struct settings, ms), "1s", 0, 0, NULL, NULL, "d"},
+    {"b", "bytes", CFG_SIZE, offsetof(struct settings, bytes), "1KiB", 0, 0, NULL, NULL, "z"},
+    {"b", "b", CFG_BOOL, offsetof(struct settings, b), "no", 0, 0, NULL, NULL, "b"},
+    {"b", "choice", CFG_ENUM, offsetof(struct settings, choice), "x", 0, 0, "x|y|zz", NULL, "c"},
+    {"m", "*", CFG_MAP, offsetof(struct settings, map), NULL, 0, 0, NULL, NULL, "m"},
     {0},
 };
 static const struct cfg_program program = {.name = "fuzz", .summary = "f", .keys = keys};

@@ -25,16 +25,16 @@ struct settings {
 };
 
 static const struct cfg_key keys[] = {
-    {"pg", "dsn", CFG_SECRET, offsetof(struct settings, dsn), NULL, 0, 0, NULL, NULL, false, "where the database is"},
+    {"pg", "dsn", CFG_SECRET, offsetof(struct settings, dsn), NULL, 0, 0, NULL, NULL, "where the database is"},
     {"pg", "statement_timeout", CFG_DURATION, offsetof(struct settings, timeout_ms), "5s", 10, 3600000, NULL, NULL,
-     false, "longest time of one statement"},
-    {"relay", "mode", CFG_ENUM, offsetof(struct settings, mode), "wal", 0, 0, "wal|poll", NULL, false, "how to read"},
-    {"relay", "batch", CFG_INT, offsetof(struct settings, batch), "100", 1, 1000, NULL, "rows", false, "rows at once"},
-    {"relay", "limit", CFG_SIZE, offsetof(struct settings, limit), "8MiB", 0, 0, NULL, NULL, false, "memory"},
-    {"relay", "tls", CFG_BOOL, offsetof(struct settings, tls), "no", 0, 0, NULL, NULL, false, "whether to use TLS"},
-    {"my-store", "name", CFG_STRING, offsetof(struct settings, name), "default", 0, 0, NULL, NULL, false, "a name"},
-    {"my-store", "token", CFG_SECRET, offsetof(struct settings, token), "", 0, 0, NULL, NULL, false, "a token"},
-    {"kafka", "*", CFG_MAP, offsetof(struct settings, kafka), NULL, 0, 0, NULL, NULL, false, "librdkafka's"},
+     "longest time of one statement"},
+    {"relay", "mode", CFG_ENUM, offsetof(struct settings, mode), "wal", 0, 0, "wal|poll", NULL, "how to read"},
+    {"relay", "batch", CFG_INT, offsetof(struct settings, batch), "100", 1, 1000, NULL, "rows", "rows at once"},
+    {"relay", "limit", CFG_SIZE, offsetof(struct settings, limit), "8MiB", 0, 0, NULL, NULL, "memory"},
+    {"relay", "tls", CFG_BOOL, offsetof(struct settings, tls), "no", 0, 0, NULL, NULL, "whether to use TLS"},
+    {"my-store", "name", CFG_STRING, offsetof(struct settings, name), "default", 0, 0, NULL, NULL, "a name"},
+    {"my-store", "token", CFG_SECRET, offsetof(struct settings, token), "", 0, 0, NULL, NULL, "a token"},
+    {"kafka", "*", CFG_MAP, offsetof(struct settings, kafka), NULL, 0, 0, NULL, NULL, "librdkafka's"},
     CFG_LOG_KEYS(struct settings, log),
     {0},
 };
@@ -506,7 +506,7 @@ static void test_checks_that_span_keys(void **state)
 static void test_errors_keep_secrets(void **state)
 {
     static const struct cfg_key numeric[] = {
-        {"a", "n", CFG_INT, 0, "1", 0, 0, NULL, NULL, false, "a number"},
+        {"a", "n", CFG_INT, 0, "1", 0, 0, NULL, NULL, "a number"},
         {0},
     };
     static const struct cfg_program prog = {.name = "p", .summary = "s", .keys = numeric};
