@@ -31,6 +31,7 @@ struct pg {
     bool watch_stop;
     bool warned;    /* a WARNING arrived since the last statement was sent */
     bool cancelled; /* we asked to cancel that statement */
+    bool ending;    /* the COMMIT of a snapshot was sent and its outcome not read (snapshot.c) */
     unsigned generation;
     struct pg_prepared *prepared;
     size_t nprepared;
@@ -77,5 +78,26 @@ enum status pg_run_ready(struct pg *pg, mono_us deadline, struct err *err);
 /* Cancel what runs and read its results to the end within a second; drops the connection if that is too slow. */
 void pg_run_abandon(struct pg *pg);
 void pg_prepared_forget(struct pg *pg);
+
+/* param.c */
+/* Parameters as libpq takes them: NUL-terminated; those that come with a length are copied into one block. */
+#define PG_PARAMS_INLINE 16
+struct pg_values {
+    const char *inline_values[PG_PARAMS_INLINE];
+    const char **list;
+    char *block;
+};
+/* Release in any case. */
+enum status pg_values_init(struct pg_values *v, const struct pg_param *params, int n, struct err *err);
+void pg_values_release(struct pg_values *v);
+/* Make sure that `name` is prepared; *out is its name at the server. */
+enum status pg_prepared_get(struct pg *pg, const char *name, const char *sql, mono_us deadline, const char **out,
+                            struct err *err);
+/* After `code`: whether it is worth preparing anew. */
+bool pg_prepared_is_stale(struct pg *pg, const char *name, const char *code);
+
+/* snapshot.c */
+/* Read the outcome of a COMMIT that was sent before. */
+enum status pg_snapshot_ended(struct pg *pg, mono_us deadline, struct err *err);
 
 #endif

@@ -5,7 +5,6 @@
 #include "common/pg/internal.h"
 
 #define PARAMS_MAX 65535
-#define PARAMS_INLINE 16
 
 /* Marks a parameter made of a failed buffer, so that it can never be taken for NULL or a cut value. */
 static const char failed_buffer[] = "";
@@ -28,23 +27,16 @@ struct pg_param pg_p_int(int64_t v, char *scratch)
     return (struct pg_param){.data = scratch, .len = (size_t)n};
 }
 
-/* libpq takes NUL-terminated values: those that come with a length are copied into one block. */
-struct values {
-    const char *inline_values[PARAMS_INLINE];
-    const char **list;
-    char *block;
-};
-
-static void values_release(struct values *v)
+void pg_values_release(struct pg_values *v)
 {
     if (v->list != v->inline_values)
         free(v->list);
     free(v->block);
 }
 
-static enum status values_init(struct values *v, const struct pg_param *params, int n, struct err *err)
+enum status pg_values_init(struct pg_values *v, const struct pg_param *params, int n, struct err *err)
 {
-    *v = (struct values){.list = v->inline_values};
+    *v = (struct pg_values){.list = v->inline_values};
     size_t total = 0;
     if (n < 0 || n > PARAMS_MAX)
         return err_set(err, ST_FATAL, "", "%d parameters, at most %d are possible", n, PARAMS_MAX);
@@ -55,7 +47,7 @@ static enum status values_init(struct values *v, const struct pg_param *params, 
             return err_set(err, ST_INVALID, "", "parameter $%d holds a NUL byte", i + 1);
         total += params[i].len + 1;
     }
-    if (n > PARAMS_INLINE)
+    if (n > PG_PARAMS_INLINE)
         v->list = calloc((size_t)n, sizeof *v->list);
     v->block = malloc(total + 1);
     if (!v->list || !v->block)
@@ -133,9 +125,8 @@ static enum status prepare_at_server(struct pg *pg, const struct pg_prepared *p,
     return st;
 }
 
-/* Make sure that `name` is prepared. */
-static enum status prepared_get(struct pg *pg, const char *name, const char *sql, mono_us deadline, const char **out,
-                                struct err *err)
+enum status pg_prepared_get(struct pg *pg, const char *name, const char *sql, mono_us deadline, const char **out,
+                            struct err *err)
 {
     struct pg_prepared *p = prepared_find(pg, name);
     if (p && p->server_name) {
@@ -164,8 +155,8 @@ static enum status prepared_get(struct pg *pg, const char *name, const char *sql
     return st;
 }
 
-/* After `code`: is it worth preparing anew? 26000: gone (a pooler, DISCARD ALL); 0A000: the result's type changed. */
-static bool prepared_is_stale(struct pg *pg, const char *name, const char *code)
+/* 26000: gone (a pooler, DISCARD ALL); 0A000: the result's type changed. */
+bool pg_prepared_is_stale(struct pg *pg, const char *name, const char *code)
 {
     struct pg_prepared *p = prepared_find(pg, name);
     if (!p || (strcmp(code, "26000") != 0 && strcmp(code, "0A000") != 0))
@@ -177,7 +168,7 @@ static bool prepared_is_stale(struct pg *pg, const char *name, const char *code)
     return true;
 }
 
-static enum status send_and_finish(struct pg *pg, const char *server_name, const char *sql, const struct values *v,
+static enum status send_and_finish(struct pg *pg, const char *server_name, const char *sql, const struct pg_values *v,
                                    int nparams, mono_us deadline, struct pg_result **out, struct err *err)
 {
     struct pg_run run = pg_run_of(pg, sql, PGRES_EMPTY_QUERY);
@@ -194,20 +185,20 @@ static enum status send_and_finish(struct pg *pg, const char *server_name, const
     return pg_run_finish(pg, &run, deadline, out, err);
 }
 
-static enum status query_prepared(struct pg *pg, const char *name, const char *sql, const struct values *v, int nparams,
-                                  mono_us deadline, struct pg_result **out, struct err *err)
+static enum status query_prepared(struct pg *pg, const char *name, const char *sql, const struct pg_values *v,
+                                  int nparams, mono_us deadline, struct pg_result **out, struct err *err)
 {
     for (int tries = 0;; tries++) {
         const char *server_name = NULL;
         struct err own = {.status = ST_OK};
-        enum status st = prepared_get(pg, name, sql, deadline, &server_name, err);
+        enum status st = pg_prepared_get(pg, name, sql, deadline, &server_name, err);
         if (st != ST_OK)
             return st;
         bool in_transaction = PQtransactionStatus(pg->conn) == PQTRANS_INTRANS;
         st = send_and_finish(pg, server_name, sql, v, nparams, deadline, out, &own);
         if (st == ST_OK)
             return st;
-        bool stale = pg->conn && prepared_is_stale(pg, name, own.code);
+        bool stale = pg->conn && pg_prepared_is_stale(pg, name, own.code);
         if (stale && !in_transaction && tries < 2)
             continue;
         if (err)
@@ -221,17 +212,17 @@ static enum status query_prepared(struct pg *pg, const char *name, const char *s
 enum status pg_query(struct pg *pg, const char *name, const char *sql, const struct pg_param *params, int nparams,
                      mono_us deadline, struct pg_result **out, struct err *err)
 {
-    struct values v;
+    struct pg_values v;
     if (out)
         *out = NULL;
     enum status st = pg_run_ready(pg, deadline, err);
     if (st != ST_OK)
         return st;
-    st = values_init(&v, params, nparams, err);
+    st = pg_values_init(&v, params, nparams, err);
     if (st == ST_OK && name)
         st = query_prepared(pg, name, sql, &v, nparams, deadline, out, err);
     else if (st == ST_OK)
         st = send_and_finish(pg, NULL, sql, &v, nparams, deadline, out, err);
-    values_release(&v);
+    pg_values_release(&v);
     return st;
 }

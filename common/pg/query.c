@@ -27,6 +27,11 @@ enum status pg_run_ready(struct pg *pg, mono_us deadline, struct err *err)
 {
     if (!pg->conn)
         return err_set(err, ST_RETRY, "", "connection to Postgres is closed");
+    if (pg->ending) {
+        enum status st = pg_snapshot_ended(pg, deadline, err);
+        if (st != ST_OK)
+            return st;
+    }
     if (PQtransactionStatus(pg->conn) == PQTRANS_ACTIVE && PQstatus(pg->conn) == CONNECTION_OK)
         return err_set(err, ST_FATAL, "", "statement sent while another one, or a copy, is running");
     if (!pg_idle_check(pg))

@@ -104,5 +104,6 @@ void pg_drop(struct pg *pg)
 {
     PQfinish(pg->conn);
     pg->conn = NULL;
+    pg->ending = false;
     pg_prepared_forget(pg);
 }
