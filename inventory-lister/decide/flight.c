@@ -178,13 +178,13 @@ static bool fits(const struct bunch *b, const struct waiter *w)
            strcmp(b->model_id, w->group->q->model_id) == 0;
 }
 
-static struct flight *flight_for(struct decider *d, struct bunch **open, const struct waiter *w, size_t left,
+static struct flight *flight_for(struct decider *d, struct bunch **open, const struct waiter *w, size_t size,
                                  mono_us at)
 {
     struct flight *f;
 
     if (!fits(*open, w)) {
-        struct bunch *fresh = bunch_new(w->group, left < (size_t)d->cfg.batch_size ? left : (size_t)d->cfg.batch_size);
+        struct bunch *fresh = bunch_new(w->group, size);
         if (!fresh)
             return NULL;
         fresh->at = at;
@@ -203,6 +203,9 @@ bool flights_enqueue(struct decider *d, struct waiter **list, size_t n, mono_us 
     struct bunch *open = NULL;
     bool ok = true;
     mono_us now = clock_mono_us();
+    /* Of one size: 51 are 26 and 25, which are answered sooner than 50 and 1. */
+    size_t bunches = (n + (size_t)d->cfg.batch_size - 1) / (size_t)d->cfg.batch_size;
+    size_t size = (n + bunches - 1) / bunches;
 
     for (size_t i = 0; i < n; i++) {
         struct waiter *w = list[i];
@@ -212,7 +215,7 @@ bool flights_enqueue(struct decider *d, struct waiter **list, size_t n, mono_us 
         if (f)
             metric_add(&m_decide_joined, 1);
         else
-            f = flight_for(d, &open, w, n - i, at);
+            f = flight_for(d, &open, w, size, at);
         if (!f) {
             ok = false;
             continue;
