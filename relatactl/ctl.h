@@ -113,7 +113,6 @@ struct table;
 struct table *table_new(size_t ncols, const char *const *headings);
 void table_add(struct table *t, const char *const *cells); /* NULL cells are shown as "-" */
 void table_print(struct table *t);                         /* and frees it */
-void table_free(struct table *t);                          /* accepts NULL */
 
 /* The result as JSON: an array with an object for each row. `kinds` has a letter a column: s text, i whole number, f
  * number, b boolean, j JSON; NULL becomes null. Free with json_decref. */

@@ -94,8 +94,9 @@ enum status pin_connect(struct ctl *ctl, struct pin *out, struct err *err)
     return st;
 }
 
-enum status key_agrees(struct ctl *ctl, const struct tuple_key *key, bool present, const char *condition_name,
-                       const char *condition_context, bool *agrees, struct err *err)
+/* Does the store hold what the ledger says about a key? `condition` parts are NULL for none. */
+static enum status key_agrees(struct ctl *ctl, const struct tuple_key *key, bool present, const char *condition_name,
+                              const char *condition_context, bool *agrees, struct err *err)
 {
     struct store_tuples held = {0};
     bool found = false;

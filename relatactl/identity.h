@@ -39,10 +39,6 @@ enum status probes_refuse(const struct probes *p, const char *store_id, struct e
  * while, as others may be elsewhere. `store_id` "" = not pinned. */
 const char *store_state(struct ctl *ctl, const char *name, const char *store_id);
 
-/* Does the store hold what the ledger says about a key? `condition` parts are NULL for none. */
-enum status key_agrees(struct ctl *ctl, const struct tuple_key *key, bool present, const char *condition_name,
-                       const char *condition_context, bool *agrees, struct err *err) MUST_CHECK;
-
 /* Whether processes that write to this store live (their number), by their advisory locks. */
 enum status live_writers(struct ctl *ctl, int *n, struct err *err) MUST_CHECK;
 

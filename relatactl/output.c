@@ -135,6 +135,16 @@ static size_t shown_width(const char *s)
     return n;
 }
 
+static void table_free(struct table *t)
+{
+    if (!t)
+        return;
+    for (size_t i = 0; i < t->nrows * t->ncols; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    free(t);
+}
+
 void table_print(struct table *t)
 {
     size_t width[COLUMNS_MAX] = {0};
@@ -154,16 +164,6 @@ void table_print(struct table *t)
         }
     }
     table_free(t);
-}
-
-void table_free(struct table *t)
-{
-    if (!t)
-        return;
-    for (size_t i = 0; i < t->nrows * t->ncols; i++)
-        free(t->cells[i]);
-    free(t->cells);
-    free(t);
 }
 
 /* ---- JSON of a query's rows ---- */

@@ -16,7 +16,8 @@ void progress_start(struct progress *p, const char *what, const char *unit, int6
     p->terminal = isatty(STDERR_FILENO) == 1;
 }
 
-double progress_rate(const struct progress *p)
+/* Per second since the start. */
+static double progress_rate(const struct progress *p)
 {
     int64_t us = clock_mono_us() - p->started;
     return us > 0 ? (double)(p->done - p->base) * 1e6 / (double)us : 0;

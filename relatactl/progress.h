@@ -24,7 +24,5 @@ void progress_start(struct progress *p, const char *what, const char *unit, int6
 void progress_set(struct progress *p, int64_t done);
 /* Shows the last state and ends the line. */
 void progress_end(struct progress *p);
-/* Per second since the start. */
-double progress_rate(const struct progress *p);
 
 #endif

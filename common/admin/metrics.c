@@ -84,23 +84,6 @@ int64_t metric_count(const struct metric *m)
     return n;
 }
 
-double metric_quantile_us(const struct metric *m, double q)
-{
-    double total = (double)metric_count(m), rank = q * total, seen = 0;
-
-    if (total <= 0)
-        return 0;
-    for (int i = 0; i < METRIC_BUCKETS; i++) {
-        double n = (double)load(&m->buckets[i]);
-        double low = i ? (double)bounds_us[i - 1] : 0;
-
-        if (n > 0 && seen + n >= rank)
-            return low + ((double)bounds_us[i] - low) * fmax(0, rank - seen) / n;
-        seen += n;
-    }
-    return (double)bounds_us[METRIC_BUCKETS - 1];
-}
-
 /* The shortest form that reads back as the same number. */
 static void add_double(struct buf *out, double v)
 {

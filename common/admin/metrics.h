@@ -45,8 +45,6 @@ void metric_add(struct metric *m, int64_t n); /* counter */
 void metric_set(struct metric *m, double v);  /* gauge */
 void metric_observe_us(struct metric *m, int64_t us);
 int64_t metric_count(const struct metric *m); /* counter value, or observations of a histogram */
-/* Quantile of a histogram by linear interpolation, in microseconds; 0 when empty. */
-double metric_quantile_us(const struct metric *m, double q);
 
 /* All registered metrics, and process_cpu_seconds_total, process_resident_memory_bytes, process_start_time_seconds,
  * relata_build_info. */

@@ -40,7 +40,7 @@ void log_init(const char *name, enum log_level level, enum log_format format)
     atomic_store(&least, (int)level);
 }
 
-bool log_enabled(enum log_level level)
+static bool log_enabled(enum log_level level)
 {
     return (int)level >= atomic_load_explicit(&least, memory_order_relaxed);
 }

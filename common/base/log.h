@@ -23,7 +23,6 @@ enum log_format { LOG_FMT_LOGFMT, LOG_FMT_JSON };
 
 /* Before threads start. `program` must live as long as the process. */
 void log_init(const char *program, enum log_level level, enum log_format format);
-bool log_enabled(enum log_level level);
 
 void log_event(enum log_level level, const char *msg, ...) __attribute__((sentinel));
 #define log_debug(...) log_event(LOG_LVL_DEBUG, __VA_ARGS__)

@@ -87,24 +87,6 @@ static void test_histogram(void **state)
     assert_has("relata_test_wait_seconds_sum{op=\"y\"} 2\nrelata_test_wait_seconds_count{op=\"y\"} 1\n");
 }
 
-static void test_quantiles(void **state)
-{
-    struct metric m = METRIC_INIT(METRIC_HISTOGRAM, "relata_test_q_seconds", "Q.", NULL);
-
-    (void)state;
-    assert_true(metric_quantile_us(&m, 0.5) <= 0);
-    for (int i = 0; i < 90; i++)
-        metric_observe_us(&m, 80); /* 0 .. 100 us */
-    for (int i = 0; i < 10; i++)
-        metric_observe_us(&m, 9000); /* 5 .. 10 ms */
-    assert_int_equal((int)metric_quantile_us(&m, 0.45), 50);
-    assert_int_equal((int)metric_quantile_us(&m, 0.9), 100);
-    assert_int_equal((int)metric_quantile_us(&m, 0.95), 7500);
-    assert_int_equal((int)metric_quantile_us(&m, 1), 10000);
-    metric_observe_us(&m, INT64_MAX / 2);
-    assert_int_equal((int)metric_quantile_us(&m, 1), 60000000);
-}
-
 static void *update(void *arg)
 {
     (void)arg;
@@ -233,7 +215,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_counter_and_gauge),
         cmocka_unit_test(test_histogram),
-        cmocka_unit_test(test_quantiles),
         cmocka_unit_test(test_updates_from_many_threads_add_up),
         cmocka_unit_test(test_registering_twice_shows_once),
         cmocka_unit_test(test_own_process),
