@@ -333,7 +333,8 @@ static void test_transactions_and_messages(void **state)
     pgoutput_init(&p);
     put(&message, 'B', 1);
     put(&message, 100, 8);
-    put(&message, 0, 12);
+    put(&message, 0, 8); /* commit time */
+    put(&message, 0, 4); /* xid */
     assert_int_equal(decode(&p, &message, message.len, &ev, NULL), ST_OK);
     assert_int_equal(ev.kind, PGOUTPUT_BEGIN);
     assert_true(ev.lsn == 100);
