@@ -280,11 +280,12 @@ static enum status check_model(struct checker *k)
 static enum status check_session(struct checker *k)
 {
     struct pg_result *r = NULL;
-    enum status st =
-        ask(k,
-            "SELECT coalesce(has_function_privilege(to_regprocedure('relata.encode_id(text)'), 'EXECUTE'), "
-            "false), current_setting('extra_float_digits')::int > 0",
-            NULL, 0, &r);
+    enum status st = ask(k,
+                         "SELECT coalesce((SELECT bool_or(has_schema_privilege(n.oid, 'USAGE') AND "
+                         "has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p JOIN pg_namespace n ON n.oid = "
+                         "p.pronamespace WHERE n.nspname = 'relata' AND p.proname = 'encode_id' AND p.pronargs = 1), "
+                         "false), current_setting('extra_float_digits')::int > 0",
+                         NULL, 0, &r);
 
     if (st != ST_OK)
         return st;
