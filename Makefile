@@ -196,10 +196,13 @@ $(BUILD)/tests/unit/demo_test: $(addprefix $(BUILD)/obj/demo/,compare/set.o life
 HTTP_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/http/*.c inventory-lister/callers/*.c))
 $(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(BUILD)/tests/integration/lister_http_test $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: $(HTTP_OBJ)
 $(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(BUILD)/tests/integration/lister_http_test $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: TEST_LIBS = $(LISTER_LIBS)
+$(BUILD)/tests/integration/lister_page_test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/pages/*.c inventory-lister/collections/*.c)) $(BUILD)/libengine.a
 $(BUILD)/tests/unit/decide_test: $(addprefix $(BUILD)/obj/inventory-lister/decide/,decide_store.o flight.o worker.o) $(BUILD)/libengine.a
+WORLD_OBJ := $(addprefix $(BUILD)/obj/inventory-lister/decide/,world.o world_metrics.o hearing.o cache.o)
+$(BUILD)/tests/integration/lister_world_test: $(WORLD_OBJ) $(BUILD)/libengine.a
 $(BUILD)/tests/unit/cache_test $(BUILD)/tests/unit/cache_race_test: $(BUILD)/obj/inventory-lister/decide/cache.o
 COLLECTION_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/collections/*.c)) $(addprefix $(BUILD)/obj/inventory-lister/pages/,keyset.o page_token.o min_token.o)
-$(BUILD)/tests/unit/collections_test $(BUILD)/tests/unit/page_token_test $(BUILD)/tests/integration/lister_collections_test $(BUILD)/tests/integration/lister_keyset_test $(BUILD)/tests/integration/lister_min_token_test $(BUILD)/fuzz/page_token_fuzz $(BUILD)/fuzz/lister_params_fuzz: $(COLLECTION_OBJ) $(BUILD)/libengine.a
+$(BUILD)/tests/unit/collections_test $(BUILD)/tests/unit/page_token_test $(BUILD)/tests/integration/lister_collections_test $(BUILD)/tests/integration/lister_keyset_test $(BUILD)/tests/integration/lister_keyset_random_test $(BUILD)/tests/integration/lister_min_token_test $(BUILD)/fuzz/page_token_fuzz $(BUILD)/fuzz/lister_params_fuzz: $(COLLECTION_OBJ) $(BUILD)/libengine.a
 $(BUILD)/tests/unit/model_test $(BUILD)/tests/unit/model_effect_test $(BUILD)/fuzz/model_fuzz: $(BUILD)/libengine.a
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
