@@ -17,12 +17,14 @@
  *   ST_CONFLICT  409: a race between first writers, or another condition is stored (store_read_tuple tells)
  *   ST_UNKNOWN   sent without a usable answer: time-out, reset, any other 5xx (502 and 503 too: gateways also send them
  *                after they passed a request on; retry_after_ms may be set), "cancelled", an unreadable body
- *   ST_INVALID   this request's content is refused (400 validation_error, ...), or is not fit to be sent
- *   ST_TOO_BIG   exceeded_entity_limit, or the request is larger than the store takes: send less at once
+ *   ST_INVALID   this request's content is refused (400 with a code that OpenFGA has for that: validation_error, ...),
+ *                or is not fit to be sent
+ *   ST_TOO_BIG   exceeded_entity_limit, or the request is larger than the store takes: send less at once. With err.code
+ *                resource_exhausted that is a guess by the request's size: a store that throttles says the same
  *   ST_DENIED    401, 403, or the token endpoint refused us
- *   ST_MISSING   store_id_not_found, authorization_model_not_found, latest_authorization_model_not_found, or no store
- * id ST_CONFIG    what answers is no store API (redirect, 404 or 400 without the store's codes), its certificate is not
- *                trusted, or an id has the wrong form
+ *   ST_MISSING   store_id_not_found, authorization_model_not_found, latest_authorization_model_not_found, or no id
+ *   ST_CONFIG    what answers is no store API (redirect, 404, or a 400 or 422 whose code is none of OpenFGA's), its
+ *                certificate is not trusted, or an id has the wrong form
  *   ST_DEADLINE  nothing was sent before the caller's deadline
  *   ST_STOPPED   only if the connection heeds the stop flag; a Write may have taken effect
  *   ST_FATAL     the caller broke this contract (unsorted batch, a key twice), or the store did (a token that repeats)

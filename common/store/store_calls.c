@@ -84,8 +84,15 @@ enum status store_call_need_model(const char *model_id, struct err *err)
 
 enum status store_call_told(const struct store_conn *c, const char *what, enum status st, struct err *err)
 {
-    if (st != ST_OK)
-        err_prefix(err, "%s, %s%s%s", c->store->peer.shown, what, c->id[0] ? " in store " : "", c->id);
+    /* Where it went, and to which store, only if that may be what is wrong. */
+    bool setup = st == ST_MISSING || st == ST_DENIED || st == ST_CONFIG;
+
+    if (setup && c->id[0])
+        err_prefix(err, "%s, %s in store %s", c->store->peer.shown, what, c->id);
+    else if (setup || st == ST_RETRY || st == ST_UNKNOWN)
+        err_prefix(err, "%s, %s", c->store->peer.shown, what);
+    else if (st != ST_OK)
+        err_prefix(err, "%s", what);
     return st;
 }
 

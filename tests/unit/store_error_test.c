@@ -55,14 +55,18 @@ static void test_S01_wrong_store_or_model_parks_nothing(void **state)
     CHECK_ALL(cases);
 }
 
-static void test_only_the_stores_own_400_blames_the_tuples(void **state)
+static void test_only_known_codes_of_a_400_blame_the_tuples(void **state)
 {
     static const struct answer_case cases[] = {
         {400, "validation_error", ST_INVALID},
         {400, "invalid_write_input", ST_INVALID},
         {400, "invalid_tuple", ST_INVALID},
         {400, "type_not_found", ST_INVALID},
-        {400, "a_code_of_a_later_version", ST_INVALID},
+        {400, "invalid_authorization_model", ST_INVALID},
+        {400, "a_code_of_a_later_version", ST_CONFIG},
+        {400, "bad_request", ST_CONFIG},
+        {422, "validation_error", ST_CONFIG},
+        {422, "a_code_of_a_later_version", ST_CONFIG},
         {400, "cannot_allow_duplicate_tuples_in_one_request", ST_INVALID},
         {400, "", ST_CONFIG},
         {404, "", ST_CONFIG},
@@ -165,7 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_W41_conflicts_of_all_versions),
         cmocka_unit_test(test_S01_wrong_store_or_model_parks_nothing),
-        cmocka_unit_test(test_only_the_stores_own_400_blames_the_tuples),
+        cmocka_unit_test(test_only_known_codes_of_a_400_blame_the_tuples),
         cmocka_unit_test(test_W25_overload_and_unknown_outcomes),
         cmocka_unit_test(test_error_carries_code_message_and_wait),
         cmocka_unit_test(test_resource_exhausted_by_size),
