@@ -21,7 +21,7 @@ void ledger_init(struct ledger *l, const struct settings *cfg)
 {
     memset(l, 0, sizeof *l);
     l->cfg = cfg;
-    struct buf *bufs[] = {&l->objects, &l->relations, &l->subjects, &l->numbers, &l->more};
+    struct buf *bufs[] = {&l->objects, &l->relations, &l->subjects, &l->numbers};
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_init(bufs[i], ARRAY_MAX);
 }
@@ -32,7 +32,7 @@ void ledger_release(struct ledger *l)
     l->rows = NULL;
     pg_close(l->pg);
     l->pg = NULL;
-    struct buf *bufs[] = {&l->objects, &l->relations, &l->subjects, &l->numbers, &l->more};
+    struct buf *bufs[] = {&l->objects, &l->relations, &l->subjects, &l->numbers};
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
         buf_release(bufs[i]);
 }
@@ -60,27 +60,26 @@ static enum status ledger_connect(struct ledger *l, struct err *err)
     return st;
 }
 
-static void keys_begin(struct ledger *l)
+static void keys_begin(struct ledger *l, enum pg_elem numbers)
 {
-    struct buf *bufs[] = {&l->objects, &l->relations, &l->subjects, &l->numbers};
-    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++) {
-        buf_clear(bufs[i]);
-        pg_array_begin(bufs[i]);
-    }
+    pg_bin_begin(&l->objects, PG_ELEM_TEXT);
+    pg_bin_begin(&l->relations, PG_ELEM_TEXT);
+    pg_bin_begin(&l->subjects, PG_ELEM_TEXT);
+    pg_bin_begin(&l->numbers, numbers);
 }
 
 static void keys_add(struct ledger *l, const struct tuple_key *k)
 {
-    pg_array_add(&l->objects, k->object);
-    pg_array_add(&l->relations, k->relation);
-    pg_array_add(&l->subjects, k->subject);
+    pg_bin_add(&l->objects, k->object);
+    pg_bin_add(&l->relations, k->relation);
+    pg_bin_add(&l->subjects, k->subject);
 }
 
 static enum status keys_end(struct ledger *l, struct err *err)
 {
     struct buf *bufs[] = {&l->objects, &l->relations, &l->subjects, &l->numbers};
     for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++) {
-        pg_array_end(bufs[i]);
+        pg_bin_end(bufs[i]);
         if (!buf_ok(bufs[i]))
             return err_set(err, ST_TOO_BIG, NULL, "the batch's keys do not fit into a statement");
     }
@@ -126,20 +125,20 @@ enum status ledger_begin(struct ledger *l, struct batch *b, int64_t writer_id, c
     enum status st = ledger_connect(l, err);
     if (st != ST_OK)
         return st;
-    keys_begin(l);
+    keys_begin(l, PG_ELEM_XID8);
     for (size_t i = 0; i < b->n; i++) {
         keys_add(l, b->items[i].key);
         if (b->items[i].unseen)
-            pg_array_add_int(&l->numbers, (int64_t)b->items[i].hint_xid);
+            pg_bin_add_int(&l->numbers, (int64_t)b->items[i].hint_xid);
         else
-            pg_array_add(&l->numbers, NULL);
+            pg_bin_add(&l->numbers, NULL);
     }
     st = keys_end(l, err);
     if (st != ST_OK)
         return st;
     char former[24], writer[24];
-    const struct pg_param params[] = {pg_p_text(l->cfg->store.name), pg_p_buf(&l->objects), pg_p_buf(&l->relations),
-                                      pg_p_buf(&l->subjects),        pg_p_buf(&l->numbers), pg_p_int(b->intent, former),
+    const struct pg_param params[] = {pg_p_text(l->cfg->store.name), pg_p_bin(&l->objects), pg_p_bin(&l->relations),
+                                      pg_p_bin(&l->subjects),        pg_p_bin(&l->numbers), pg_p_int(b->intent, former),
                                       pg_p_int(writer_id, writer),   pg_p_text(store_id)};
     st = pg_query(l->pg, "writer_begin", begin_sql, params, 8, statement_deadline(l), &l->rows, err);
     if (st != ST_OK)
@@ -185,21 +184,21 @@ enum status ledger_ack(struct ledger *l, struct batch *b, mono_us now, bool keep
         return st;
     struct item *acked[STORE_WRITE_MAX];
     size_t n = 0;
-    keys_begin(l);
+    keys_begin(l, PG_ELEM_INT8);
     for (size_t i = 0; i < b->n; i++) {
         if (!item_acks(&b->items[i], now))
             continue;
         keys_add(l, b->items[i].key);
-        pg_array_add_int(&l->numbers, b->items[i].version);
+        pg_bin_add_int(&l->numbers, b->items[i].version);
         acked[n++] = &b->items[i];
     }
     st = keys_end(l, err);
     if (st != ST_OK || n == 0)
         return st;
     char intent[24];
-    const struct pg_param params[] = {pg_p_text(l->cfg->store.name), pg_p_buf(&l->objects),
-                                      pg_p_buf(&l->relations),       pg_p_buf(&l->subjects),
-                                      pg_p_buf(&l->numbers),         pg_p_int(keep_intent ? 0 : b->intent, intent)};
+    const struct pg_param params[] = {pg_p_text(l->cfg->store.name), pg_p_bin(&l->objects),
+                                      pg_p_bin(&l->relations),       pg_p_bin(&l->subjects),
+                                      pg_p_bin(&l->numbers),         pg_p_int(keep_intent ? 0 : b->intent, intent)};
     struct pg_result *r = NULL;
     st = pg_query(l->pg, "writer_ack", ack_sql, params, 6, statement_deadline(l), &r, err);
     if (st != ST_OK)

@@ -16,7 +16,7 @@ struct ledger {
     struct pg *pg;
     unsigned generation; /* of pg, for which the session is set up */
     struct pg_result *rows;
-    struct buf objects, relations, subjects, numbers, more;
+    struct buf objects, relations, subjects, numbers; /* of a batch, as binary arrays */
 };
 
 void ledger_init(struct ledger *l, const struct settings *cfg);

@@ -80,11 +80,13 @@ void pg_run_abandon(struct pg *pg);
 void pg_prepared_forget(struct pg *pg);
 
 /* param.c */
-/* Parameters as libpq takes them: NUL-terminated; those that come with a length are copied into one block. */
+/* Parameters as libpq takes them: text NUL-terminated, copied into one block if it comes with a length. */
 #define PG_PARAMS_INLINE 16
 struct pg_values {
     const char *inline_values[PG_PARAMS_INLINE];
+    int inline_numbers[2 * PG_PARAMS_INLINE];
     const char **list;
+    int *lengths, *formats; /* of binary ones; formats is NULL if there is none */
     char *block;
 };
 /* Release in any case. */

@@ -21,6 +21,13 @@ struct pg_param pg_p_buf(const struct buf *b)
     return (struct pg_param){.data = buf_str(b), .len = b->len};
 }
 
+struct pg_param pg_p_bin(const struct buf *b)
+{
+    struct pg_param p = pg_p_buf(b);
+    p.binary = true;
+    return p;
+}
+
 struct pg_param pg_p_int(int64_t v, char *scratch)
 {
     int n = snprintf(scratch, 24, "%lld", (long long)v);
@@ -29,33 +36,59 @@ struct pg_param pg_p_int(int64_t v, char *scratch)
 
 void pg_values_release(struct pg_values *v)
 {
-    if (v->list != v->inline_values)
+    if (v->list != v->inline_values) {
         free(v->list);
+        free(v->lengths);
+    }
     free(v->block);
+}
+
+static bool is_copied(const struct pg_param *p)
+{
+    return p->data && p->len && !p->binary;
+}
+
+static enum status values_check(const struct pg_param *params, int n, size_t *total, struct err *err)
+{
+    *total = 0;
+    if (n < 0 || n > PARAMS_MAX)
+        return err_set(err, ST_FATAL, "", "%d parameters, at most %d are possible", n, PARAMS_MAX);
+    for (int i = 0; i < n; i++) {
+        if (params[i].data == failed_buffer || params[i].len > INT32_MAX)
+            return err_set(err, ST_TOO_BIG, "", "parameter $%d does not fit its buffer", i + 1);
+        if (!is_copied(&params[i]))
+            continue;
+        if (memchr(params[i].data, '\0', params[i].len))
+            return err_set(err, ST_INVALID, "", "parameter $%d holds a NUL byte", i + 1);
+        *total += params[i].len + 1;
+    }
+    return ST_OK;
 }
 
 enum status pg_values_init(struct pg_values *v, const struct pg_param *params, int n, struct err *err)
 {
-    *v = (struct pg_values){.list = v->inline_values};
-    size_t total = 0;
-    if (n < 0 || n > PARAMS_MAX)
-        return err_set(err, ST_FATAL, "", "%d parameters, at most %d are possible", n, PARAMS_MAX);
-    for (int i = 0; i < n; i++) {
-        if (params[i].data == failed_buffer)
-            return err_set(err, ST_TOO_BIG, "", "parameter $%d does not fit its buffer", i + 1);
-        if (params[i].data && params[i].len && memchr(params[i].data, '\0', params[i].len))
-            return err_set(err, ST_INVALID, "", "parameter $%d holds a NUL byte", i + 1);
-        total += params[i].len + 1;
-    }
-    if (n > PG_PARAMS_INLINE)
+    size_t total;
+    *v = (struct pg_values){.list = v->inline_values, .lengths = v->inline_numbers};
+    enum status st = values_check(params, n, &total, err);
+    if (st != ST_OK)
+        return st;
+    if (n > PG_PARAMS_INLINE) {
         v->list = calloc((size_t)n, sizeof *v->list);
+        v->lengths = calloc((size_t)n, 2 * sizeof *v->lengths);
+    }
     v->block = malloc(total + 1);
-    if (!v->list || !v->block)
+    if (!v->list || !v->lengths || !v->block)
         return err_set(err, ST_NOMEM, "", "no memory for %d parameters", n);
+    int *formats = v->lengths + n;
     char *to = v->block;
     for (int i = 0; i < n; i++) {
         v->list[i] = params[i].data;
-        if (!params[i].data || !params[i].len)
+        formats[i] = params[i].binary;
+        if (params[i].binary) {
+            v->formats = formats;
+            v->lengths[i] = (int)params[i].len;
+        }
+        if (!is_copied(&params[i]))
             continue;
         memcpy(to, params[i].data, params[i].len);
         to[params[i].len] = '\0';
@@ -175,11 +208,11 @@ static enum status send_and_finish(struct pg *pg, const char *server_name, const
     int sent;
     pg->warned = pg->cancelled = false;
     if (server_name)
-        sent = PQsendQueryPrepared(pg->conn, server_name, nparams, v->list, NULL, NULL, 0);
+        sent = PQsendQueryPrepared(pg->conn, server_name, nparams, v->list, v->lengths, v->formats, 0);
     else if (pg->replication && nparams == 0) /* a walsender knows the simple protocol only */
         sent = PQsendQuery(pg->conn, sql);
     else
-        sent = PQsendQueryParams(pg->conn, sql, nparams, NULL, v->list, NULL, NULL, 0);
+        sent = PQsendQueryParams(pg->conn, sql, nparams, NULL, v->list, v->lengths, v->formats, 0);
     if (!sent)
         return pg_error_lost(pg, PG_STAKE_NONE, err);
     return pg_run_finish(pg, &run, deadline, out, err);

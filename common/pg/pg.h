@@ -61,10 +61,12 @@ int pg_server_version(const struct pg *pg); /* 150018 */
 /* Counts successful connects: a change means that session state is gone. */
 unsigned pg_generation(const struct pg *pg);
 
-/* Text parameters; NULL data is SQL NULL. Postgres text holds no NUL byte: one within `len` is ST_INVALID. */
+/* Parameters, as text unless `binary`; NULL data is SQL NULL. Postgres text holds no NUL byte: one within the `len` of
+ * a text parameter is ST_INVALID. */
 struct pg_param {
     const char *data;
-    size_t len; /* 0 with data: strlen is used; otherwise data need not be NUL-terminated */
+    size_t len;  /* 0 with data: strlen is used; otherwise data need not be NUL-terminated */
+    bool binary; /* in the type's binary form (pg_p_bin) */
 };
 
 /*
@@ -98,9 +100,18 @@ void pg_array_add(struct buf *b, const char *s); /* NULL adds SQL NULL */
 void pg_array_add_int(struct buf *b, int64_t v);
 void pg_array_end(struct buf *b);
 
+/* The same in binary form, which costs the server and us a fraction; for arrays of many elements. The parameter's type
+ * in the statement must be the array of this element type. */
+enum pg_elem { PG_ELEM_TEXT = 25, PG_ELEM_INT8 = 20, PG_ELEM_XID8 = 5069 }; /* OIDs that never change */
+void pg_bin_begin(struct buf *b, enum pg_elem elem);
+void pg_bin_add(struct buf *b, const char *s); /* NULL adds SQL NULL, whatever the element type is */
+void pg_bin_add_int(struct buf *b, int64_t v); /* PG_ELEM_INT8, PG_ELEM_XID8 */
+void pg_bin_end(struct buf *b);
+
 /* Parameters from what callers have. A buffer that failed makes the statement fail with ST_TOO_BIG, unsent. */
 struct pg_param pg_p_text(const char *s);
 struct pg_param pg_p_buf(const struct buf *b);
+struct pg_param pg_p_bin(const struct buf *b);
 /* `scratch` must hold 24 bytes and outlive the call. */
 struct pg_param pg_p_int(int64_t v, char *scratch);
 

@@ -86,9 +86,9 @@ static enum status begin_with(struct pg *pg, const char *server_name, const char
     if (sent)
         sent = PQsendQueryParams(pg->conn, BEGIN_SQL, 0, NULL, NULL, NULL, NULL, 0);
     if (sent && server_name)
-        sent = PQsendQueryPrepared(pg->conn, server_name, nparams, v->list, NULL, NULL, 0);
+        sent = PQsendQueryPrepared(pg->conn, server_name, nparams, v->list, v->lengths, v->formats, 0);
     else if (sent)
-        sent = PQsendQueryParams(pg->conn, sql, nparams, NULL, v->list, NULL, NULL, 0);
+        sent = PQsendQueryParams(pg->conn, sql, nparams, NULL, v->list, v->lengths, v->formats, 0);
     if (!sent || !PQpipelineSync(pg->conn))
         return pg_error_lost(pg, PG_STAKE_NONE, err);
     return finish(pg, deadline, out, err);

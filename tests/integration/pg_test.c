@@ -92,6 +92,46 @@ static void test_parameters_and_results(void **state)
         assert_true(pg_double(r, 0, 7) > 1.49 && pg_double(r, 0, 7) < 1.51);
         pg_result_free(r);
     }
+    struct buf bin[4];
+    for (int i = 0; i < 4; i++)
+        buf_init(&bin[i], 1024);
+    pg_bin_begin(&bin[0], PG_ELEM_TEXT);
+    pg_bin_add(&bin[0], "a\"b\\c,{}");
+    pg_bin_add(&bin[0], NULL);
+    pg_bin_add(&bin[0], "");
+    pg_bin_begin(&bin[1], PG_ELEM_INT8);
+    pg_bin_add_int(&bin[1], INT64_MIN);
+    pg_bin_add_int(&bin[1], 42);
+    pg_bin_begin(&bin[2], PG_ELEM_XID8);
+    pg_bin_add(&bin[2], NULL);
+    pg_bin_add_int(&bin[2], 7);
+    pg_bin_begin(&bin[3], PG_ELEM_TEXT);
+    for (int i = 0; i < 4; i++)
+        pg_bin_end(&bin[i]);
+    const struct pg_param arrays[] = {pg_p_bin(&bin[0]), pg_p_text("text"), pg_p_bin(&bin[1]), pg_p_bin(&bin[2]),
+                                      pg_p_bin(&bin[3])};
+    for (int named = 0; named < 2; named++) {
+        assert_int_equal(pg_query(pg, named ? "arrays" : NULL,
+                                  "SELECT $1::text[]::text, $2::text, $3::bigint[]::text, $4::xid8[]::text, "
+                                  "$5::text[]::text",
+                                  arrays, 5, SOON, &r, &err),
+                         ST_OK);
+        assert_string_equal(pg_text(r, 0, 0), "{\"a\\\"b\\\\c,{}\",NULL,\"\"}");
+        assert_string_equal(pg_text(r, 0, 1), "text");
+        assert_string_equal(pg_text(r, 0, 2), "{-9223372036854775808,42}");
+        assert_string_equal(pg_text(r, 0, 3), "{NULL,7}");
+        assert_string_equal(pg_text(r, 0, 4), "{}");
+        pg_result_free(r);
+    }
+    buf_clear(&bin[0]);
+    bin[0].max = 30;
+    pg_bin_begin(&bin[0], PG_ELEM_TEXT);
+    pg_bin_add(&bin[0], "does not fit");
+    pg_bin_end(&bin[0]);
+    const struct pg_param cut[] = {pg_p_bin(&bin[0])};
+    assert_int_equal(pg_query(pg, NULL, "SELECT $1::text[]", cut, 1, SOON, NULL, &err), ST_TOO_BIG);
+    for (int i = 0; i < 4; i++)
+        buf_release(&bin[i]);
     ok_exec(pg, "CREATE TEMP TABLE t (a int)");
     assert_int_equal(pg_query(pg, NULL, "INSERT INTO t SELECT generate_series(1, 7)", NULL, 0, SOON, &r, &err), ST_OK);
     assert_int_equal(pg_affected(r), 7);
