@@ -77,11 +77,14 @@ static unsigned page_ready(struct admin *a, struct buf *out)
     }
     if (a->nconditions == 0)
         buf_adds(out, "starting\n");
+    bool ready = out->len == 0;
+    if (ready)
+        buf_adds(out, "ready\n");
+    for (size_t i = 0; ready && i < a->nconditions; i++)
+        if (a->conditions[i].reason[0])
+            buf_addf(out, "%s: %s\n", a->conditions[i].name, a->conditions[i].reason);
     pthread_mutex_unlock(&a->lock);
-    if (out->len > 0)
-        return MHD_HTTP_SERVICE_UNAVAILABLE;
-    buf_adds(out, "ready\n");
-    return MHD_HTTP_OK;
+    return ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE;
 }
 
 static unsigned make_page(struct admin *a, const char *method, const char *path, struct buf *out)

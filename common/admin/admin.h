@@ -47,7 +47,7 @@ const char *admin_url(const struct admin *a);
 
 /*
  * Readiness is a set of named conditions ("postgres", "store", "circuit", ...): /readyz is 200 when all hold, else 503
- * with the reasons, one a line. Before the first condition is set it is 503 too. So main sets all of its conditions
+ * with the reasons, one a line; a reason given with a condition that holds is shown too. Before the first condition is set it is 503 too. So main sets all of its conditions
  * unready before it starts to work. At most 32; names up to 31 bytes. Thread-safe; `name` and `reason` are copied.
  * These three accept NULL.
  */

@@ -148,6 +148,8 @@ static void test_readiness_is_all_conditions(void **state)
     assert_page(a, "/readyz", 503, "store: not ready\n");
     admin_ready(a, "store", true, "");
     assert_page(a, "/readyz", 200, "ready\n");
+    admin_ready(a, "store", true, "standing by");
+    assert_page(a, "/readyz", 200, "ready\nstore: standing by\n");
     admin_ready(a, "store", false, "circuit open:\nHTTP 500");
     assert_page(a, "/readyz", 503, "store: circuit open: HTTP 500\n");
     admin_stop(a);
