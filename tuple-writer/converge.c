@@ -161,6 +161,8 @@ static enum status send(struct worker *k, struct batch *b, const struct pin *pin
     mono_us start = clock_mono_us();
     st = store_write(k->conn, pin->model_id, writes, nwrites, deletes, ndeletes, call_deadline(k), err);
     metric_observe_us(&m_store_seconds, clock_mono_us() - start);
+    if (st == ST_TOO_BIG && nwrites + ndeletes == 1 && strcmp(err->code, "exceeded_entity_limit") != 0)
+        st = err->status = ST_THROTTLED; /* one tuple is never too large: overload, or a gateway with too low a limit */
     if (st == ST_OK) {
         metric_add(&m_batches, 1);
         metric_add(&m_writes, (int64_t)nwrites);
@@ -252,6 +254,7 @@ static void refused(struct worker *k, struct batch *b, struct verdict *v)
     }
     struct err err;
     bool keep_intent = it->late_until > v->began;
+    observe_refused(k->conn, it, k->w->cfg->store.request_timeout_ms, &v->err);
     if (ledger_park(&k->ledger, b, it, v->model_id, &v->err, keep_intent, &err) != ST_OK) {
         postgres_failed(k, b, v, "a refused change could not be parked yet", &err);
         return;

@@ -22,15 +22,19 @@ struct gate {
     enum gate_state state;
     bool stopped;
     struct pin pin;
-    unsigned refusals;  /* shut that often without a success in between: how long to wait for the next verification */
-    mono_us verify_at;  /* while shut */
-    bool tripped;       /* shut by lanes' calls that failed: verification alone does not open */
-    bool trial_taken;   /* in GATE_TRIAL: one lane is in */
-    unsigned failures;  /* in a row */
-    int active, limit;  /* lanes inside, and allowed inside */
-    unsigned successes; /* since the limit was changed */
-    mono_us not_before; /* throttled until then */
+    unsigned refusals;    /* shut that often without a success in between: how long to wait for the next verification */
+    mono_us verify_at;    /* while shut */
+    bool tripped;         /* shut by lanes' calls that failed: verification alone does not open */
+    bool trial_taken;     /* in GATE_TRIAL: one lane is in */
+    unsigned failures;    /* in a row */
+    unsigned failed_lane; /* whose the last failure was */
+    bool several;         /* of these failures, not all were the same lane's */
+    bool doubted;         /* open without a success since the failures: not ready until there is one */
+    int active, limit;    /* lanes inside, and allowed inside */
+    unsigned successes;   /* since the limit was changed */
+    mono_us not_before;   /* throttled until then */
     char reason[512];
+    char failure[512]; /* the reason, when calls that failed shut it last */
 };
 
 struct gate *gate_new(const struct settings *cfg, struct admin *admin)
@@ -83,7 +87,7 @@ static void open_fully(struct gate *g)
     if (g->tripped)
         log_info("writes to the store go on", "store", g->cfg->store.name, NULL);
     g->state = GATE_OPEN;
-    g->tripped = g->trial_taken = false;
+    g->tripped = g->trial_taken = g->doubted = false;
     g->refusals = 0;
     g->failures = 0;
     admin_ready(g->admin, "store", true, "");
@@ -106,7 +110,7 @@ static void throttle(struct gate *g, unsigned retry_after_ms)
 static void answered(struct gate *g)
 {
     g->failures = 0;
-    if (g->state == GATE_TRIAL)
+    if (g->state == GATE_TRIAL || (g->state == GATE_OPEN && g->doubted))
         open_fully(g);
     if (g->limit < g->cfg->lanes && ++g->successes >= RAISE_AFTER) {
         g->limit++;
@@ -116,16 +120,37 @@ static void answered(struct gate *g)
     }
 }
 
-static void failed(struct gate *g, enum status st, const struct err *err)
+static void failed(struct gate *g, unsigned lane, enum status st, const struct err *err)
 {
     char reason[sizeof g->reason];
+    bool another = lane != g->failed_lane || g->cfg->lanes == 1; /* a single lane is all of them */
+    if (g->state == GATE_TRIAL)
+        g->several = another;
+    else if (g->failures == 0)
+        g->several = g->cfg->lanes == 1;
+    else if (another)
+        g->several = true;
+    g->failed_lane = lane;
     g->failures++;
     if (g->state == GATE_SHUT || (g->state == GATE_OPEN && g->failures < (unsigned)g->cfg->circuit_failures))
         return;
-    snprintf(reason, sizeof reason, "%u calls failed in a row, the last: %s: %.300s", g->failures, status_name(st),
-             err->text);
+    if (g->failures == 1)
+        snprintf(reason, sizeof reason, "a call failed: %s: %.300s", status_name(st), err->text);
+    else
+        snprintf(reason, sizeof reason, "%u calls%s failed in a row, the last: %s: %.300s", g->failures,
+                 g->several ? "" : " of one lane", status_name(st), err->text);
+    snprintf(g->failure, sizeof g->failure, "%s", reason);
     shut(g, false, reason);
     g->tripped = true;
+}
+
+/* The store was verified after calls of one lane alone had failed: the others are not held up. That no call has
+ * succeeded since stays visible. */
+static void open_doubted(struct gate *g)
+{
+    open_fully(g);
+    g->doubted = true;
+    admin_ready(g->admin, "store", false, g->failure);
 }
 
 static bool may_enter(struct gate *g, mono_us *until)
@@ -158,7 +183,7 @@ bool gate_enter(struct gate *g, struct pin *pin)
     return in;
 }
 
-void gate_leave(struct gate *g, enum status st, const struct err *err)
+void gate_leave(struct gate *g, unsigned lane, enum status st, const struct err *err)
 {
     pthread_mutex_lock(&g->mu);
     switch (st) {
@@ -186,7 +211,7 @@ void gate_leave(struct gate *g, enum status st, const struct err *err)
     case ST_NOMEM:
     case ST_FATAL:
     default:
-        failed(g, st, err);
+        failed(g, lane, st, err);
         break;
     }
     if (g->state == GATE_TRIAL)
@@ -194,6 +219,14 @@ void gate_leave(struct gate *g, enum status st, const struct err *err)
     g->active--;
     pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->mu);
+}
+
+bool gate_is_open(struct gate *g)
+{
+    pthread_mutex_lock(&g->mu);
+    bool open = g->state == GATE_OPEN;
+    pthread_mutex_unlock(&g->mu);
+    return open;
 }
 
 void gate_stop(struct gate *g)
@@ -277,6 +310,8 @@ void gate_verified(struct gate *g, const struct pin *pin)
                   pin->store_id, "model_id", pin->model_id, NULL);
         if (!trial && !g->trial_taken) {
             open_fully(g);
+        } else if (trial && g->failures > 0 && !g->several) {
+            open_doubted(g);
         } else if (trial) {
             g->state = GATE_TRIAL;
             g->trial_taken = false;

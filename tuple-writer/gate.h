@@ -4,8 +4,9 @@
  * One gate a process, shared by all lanes. It is shut at start, when the store's set-up is wrong (401, 403, store or
  * model not found, identity mismatch), and when calls failed several times in a row (the circuit). Whatever shut it,
  * the verifier (identity.h) checks the store's identity, at growing intervals, before it opens again; then one lane
- * tries, and its success lets the others go on. Throttling lowers the number of lanes that send at once. All functions
- * are thread-safe.
+ * tries, and its success lets the others go on. If it was one lane alone that failed, the store being well, all go on
+ * at once: what makes every call of one lane fail is no reason to hold up the others. Throttling lowers the number of
+ * lanes that send at once. All functions are thread-safe.
  */
 #ifndef RELATA_WRITER_GATE_H
 #define RELATA_WRITER_GATE_H
@@ -34,8 +35,10 @@ void gate_free(struct gate *g);
 
 /* Wait until a Write may be sent. True with the pin, and gate_leave() is owed; false once gate_stop() was called. */
 bool gate_enter(struct gate *g, struct pin *pin);
-/* The outcome of what was sent; ST_STOPPED = nothing was sent. */
-void gate_leave(struct gate *g, enum status st, const struct err *err);
+/* The outcome of what this lane has sent; ST_STOPPED = nothing was sent. */
+void gate_leave(struct gate *g, unsigned lane, enum status st, const struct err *err);
+/* True while Writes flow, so that a lane that gets nowhere does so for a reason of its own. */
+bool gate_is_open(struct gate *g);
 /* Nobody enters any more. */
 void gate_stop(struct gate *g);
 

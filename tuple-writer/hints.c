@@ -320,6 +320,23 @@ void hint_table_done(struct hint_table *t, struct entry *e)
     entry_free(e);
 }
 
+size_t hint_table_shed(struct hint_table *t, size_t keep)
+{
+    size_t n = 0;
+    struct entry_list *lists[] = {&t->others, &t->revokes};
+    for (int i = 0; i < 2; i++) {
+        for (struct entry *e = lists[i]->tail, *prev; e && t->len > keep; e = prev) {
+            prev = e->prev;
+            if (e->refs || e->force || e->late || e->late_until)
+                continue;
+            hint_table_grab(t, e);
+            hint_table_done(t, e);
+            n++;
+        }
+    }
+    return n;
+}
+
 static size_t drop_refs(struct entry *e, const void *part)
 {
     size_t n = 0;

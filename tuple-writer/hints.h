@@ -118,6 +118,10 @@ mono_us hint_table_wake(struct hint_table *t, mono_us now);
 /* The entry is done: released and freed. It must be taken or nowhere, and in no late batch. */
 void hint_table_done(struct hint_table *t, struct entry *e);
 
+/* Drop queued entries that nothing but a hint speaks for (no refs, not forced, not late), the newest of the others
+ * first, until at most `keep` entries are left. Returns how many went. */
+size_t hint_table_shed(struct hint_table *t, size_t keep);
+
 /* A partition is not ours any more: its refs are freed (not released) and counted, and entries that nothing else needs
  * are dropped. With `keep_taken`, entries that are taken keep their refs: their batch may still end. */
 size_t hint_table_forget(struct hint_table *t, const void *part, bool keep_taken);

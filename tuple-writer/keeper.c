@@ -12,6 +12,7 @@
 #include "tuple-writer/lane.h"
 #include "tuple-writer/metrics.h"
 #include "tuple-writer/parked.h"
+#include "tuple-writer/standby.h"
 
 #define STEP_MS 1000
 #define ADOPT_EVERY_MS 2000
@@ -29,7 +30,8 @@ struct keeper {
     pthread_t thread;
     int fd; /* eventfd: end */
     _Atomic bool stopping;
-    bool registered, standby;
+    bool registered;
+    struct standby standby;
     unsigned generation; /* of pg, when registered */
     struct parked parked;
     char said[256]; /* why there is no session, as last logged */
@@ -50,6 +52,7 @@ static void deactivate(struct keeper *k, const char *reason)
     if (k->w->cfg->source == SOURCE_OUTBOX)
         admin_ready(k->w->admin, "outbox", false, reason);
     metric_set(&m_active, 0);
+    standby_end(&k->standby);
 }
 
 static void lost(struct keeper *k, const struct err *err)
@@ -164,16 +167,9 @@ static enum status step_active(struct keeper *k, struct err *err)
         return st;
     bool got = pg_bool(r, 0, 0);
     pg_result_free(r);
-    if (!got) {
-        /* Healthy: whoever rolls out a new version waits for it to be ready before the old one is ended. */
-        admin_ready(w->admin, "outbox", true, "");
-        if (!k->standby)
-            log_info("standing by: another writer is the active reader of the outbox", "store", w->cfg->store.name,
-                     NULL);
-        k->standby = true;
-        return ST_OK;
-    }
-    k->standby = false;
+    if (!got)
+        return standby_step(&k->standby, w, k->pg, deadline(k), err);
+    standby_end(&k->standby);
     st = adopt_all(k, err);
     if (st != ST_OK) {
         pg_close(k->pg); /* gives the lock back */
@@ -183,6 +179,8 @@ static enum status step_active(struct keeper *k, struct err *err)
     atomic_store(&w->active, true);
     admin_ready(w->admin, "outbox", true, "");
     metric_set(&m_active, 1);
+    metric_set(&m_reader_pid, pg_backend_pid(k->pg));
+    metric_set(&m_reader_since, (double)clock_wall_us() / 1e6);
     log_info("active reader of the outbox", "store", w->cfg->store.name, NULL);
     return ST_OK;
 }

@@ -7,6 +7,9 @@
 #include "tuple-writer/metrics.h"
 #include "tuple-writer/wait.h"
 
+/* A lane that gets nowhere for so long, while the store takes Writes of others, keeps no more than its share of hints.
+ */
+#define STUCK_MS 5000
 #define UNSEEN_MIN_MS 2
 #define UNSEEN_MAX_MS 100
 
@@ -282,6 +285,46 @@ static void mark_unknown(struct lane *l, struct batch *b, mono_us given_up)
             b->items[i].entry->late_until = until;
 }
 
+/* ---- a lane that gets nowhere ---- */
+static size_t lane_share(const struct lane *l)
+{
+    return (size_t)l->all->w->cfg->window / l->all->n;
+}
+
+/* The window belongs to all lanes: without this, what waits behind one batch would fill it and stop the reading. */
+void lane_shed(struct lane *l)
+{
+    if (l->all->w->cfg->source != SOURCE_OUTBOX || !l->failing_since || l->hints.len <= lane_share(l) ||
+        clock_mono_us() - l->failing_since < STUCK_MS * 1000 || !gate_is_open(l->all->w->gate))
+        return;
+    size_t n = hint_table_shed(&l->hints, lane_share(l));
+    if (n > 0 && !l->dropped) {
+        char index[24];
+        snprintf(index, sizeof index, "%u", l->index);
+        log_warn("a lane gets nowhere: it keeps no more than its share of changes, and reads the rest from the outbox "
+                 "again when it goes on",
+                 "lane", index, NULL);
+    }
+    l->dropped |= n > 0;
+    metric_add(&m_hints_dropped, (int64_t)n);
+}
+
+static void note_progress(struct lane *l, const struct verdict *v)
+{
+    if (v->kind == VERDICT_AGAIN && (v->store != ST_OK || v->wait_ms > 0)) {
+        if (!l->failing_since)
+            l->failing_since = clock_mono_us();
+        lane_shed(l);
+        return;
+    }
+    if (v->kind != VERDICT_SETTLED)
+        return;
+    l->failing_since = 0;
+    if (l->dropped)
+        lanes_reread(l->all);
+    l->dropped = false;
+}
+
 static void lane_settle(struct lane *l, struct batch *b, const struct verdict *v)
 {
     for (size_t i = 0; i < b->n; i++)
@@ -290,6 +333,7 @@ static void lane_settle(struct lane *l, struct batch *b, const struct verdict *v
             break;
         }
     pthread_mutex_lock(&l->mu);
+    note_progress(l, v);
     if (v->unknown)
         mark_unknown(l, b, v->unknown);
     struct batch *rest = NULL;
@@ -339,7 +383,7 @@ static void lane_step(struct lane *l, const struct pin *pin)
     } else if (b) {
         drop_empty(l, b);
     }
-    gate_leave(l->all->w->gate, v.store, &v.err);
+    gate_leave(l->all->w->gate, l->index, v.store, &v.err);
 }
 
 void *lane_run(void *arg)

@@ -36,6 +36,10 @@ size_t lanes_held(struct lanes *l, bool revokes);
 int lanes_fd(struct lanes *l);
 void lanes_want_room(struct lanes *l, size_t level);
 void lanes_fd_clear(struct lanes *l);
+/* source = outbox. True once after a lane that had dropped hints goes on: rows that were offered are to be offered
+ * again. lanes_fd() becomes readable. */
+bool lanes_take_reread(struct lanes *l);
+void lanes_reread(struct lanes *l);
 /* Refs done since the last call; the caller frees them. */
 struct offset_ref *lanes_done(struct lanes *l);
 /* A partition is not ours any more (see hint_table_forget). Returns how many refs were freed. */

@@ -31,7 +31,9 @@ struct lane {
     struct hint_table hints;
     struct batch *parcels; /* to be tried (again), in this order, before anything else */
     struct late *lates;
-    mono_us retry_at; /* parcels wait until then */
+    mono_us retry_at;      /* parcels wait until then */
+    mono_us failing_since; /* no batch has got ahead since then; 0 = the last one did */
+    bool dropped; /* source = outbox: hints were dropped while it got nowhere; their rows are to be read again */
     bool ended;
 
     struct worker worker; /* the thread's */
@@ -48,6 +50,7 @@ struct lanes {
     _Atomic size_t lates;
 
     int fd;
+    _Atomic bool reread;
     _Atomic bool want_room;
     _Atomic size_t room_level;
     pthread_mutex_t mu; /* below */
@@ -62,6 +65,8 @@ struct lanes {
 void *lane_run(void *lane);
 /* Put an entry (in no late batch, or in a shorter one) into this late batch; its owner is the lane's mutex. */
 void lane_add_late(struct late *late, struct entry *e);
+/* source = outbox: drop hints of a lane that gets nowhere beyond its share of the window; its mutex is held. */
+void lane_shed(struct lane *l);
 /* Note a key for relata.probe; cheap, at most one in a while is kept. */
 void lanes_note_applied(struct lanes *l, const struct tuple_key *key, int64_t version);
 

@@ -180,6 +180,7 @@ static void lane_offer(struct lane *l, const struct hint *hints, const unsigned 
             log_error("no memory for a change; it will be found again when the outbox is read anew", "object",
                       hints[i].key.object, NULL);
     }
+    lane_shed(l);
     pthread_cond_signal(&l->wake);
     pthread_mutex_unlock(&l->mu);
 }
@@ -227,6 +228,17 @@ void lanes_fd_clear(struct lanes *l)
     uint64_t count;
     ssize_t n = read(l->fd, &count, sizeof count);
     (void)n; /* nothing to read is fine */
+}
+
+void lanes_reread(struct lanes *l)
+{
+    atomic_store(&l->reread, true);
+    lanes_signal(l);
+}
+
+bool lanes_take_reread(struct lanes *l)
+{
+    return atomic_exchange(&l->reread, false);
 }
 
 struct offset_ref *lanes_done(struct lanes *l)
@@ -335,4 +347,12 @@ void lanes_metrics(struct lanes *l)
     metric_set(&m_keys_held, (double)(lanes_held(l, false) + lanes_held(l, true)));
     metric_set(&m_lanes_busy, atomic_load(&l->busy));
     metric_set(&m_late_open, (double)atomic_load(&l->lates));
+    mono_us now = clock_mono_us(), oldest = now;
+    for (unsigned i = 0; i < l->n; i++) {
+        pthread_mutex_lock(&l->lane[i].mu);
+        if (l->lane[i].failing_since)
+            oldest = deadline_min(oldest, l->lane[i].failing_since);
+        pthread_mutex_unlock(&l->lane[i].mu);
+    }
+    metric_set(&m_lane_age, (double)(now - oldest) / 1e6);
 }

@@ -9,8 +9,15 @@ GAUGE(m_pending, "pending", "Outbox rows of the store that are not applied yet."
 GAUGE(m_parked, "parked", "Open dead letters of the store.");
 GAUGE(m_intents, "intents", "Rows of relata.inflight for the store: batches that may be under way.");
 GAUGE(m_active, "active", "1 if this writer reads (outbox: it is the active one; Kafka: it has partitions).");
+GAUGE(m_reader_pid, "reader_pid",
+      "source = outbox: Postgres' process id of the session that is the active reader; 0 = nobody is, or not known.");
+GAUGE(m_reader_since, "reader_since_seconds", "source = outbox: when the active reader registered (Unix time).");
 GAUGE(m_keys_held, "keys_held", "Keys held in memory: queued, in flight or late.");
 GAUGE(m_lanes_busy, "lanes_busy", "Lanes with a batch in flight.");
+GAUGE(m_lane_age, "lane_failing_seconds",
+      "Longest time for which some lane's batch has failed again and again; 0 = none.");
+COUNTER(m_hints_dropped, "hints_dropped_total",
+        "Changes that a lane which gets nowhere did not keep in memory; they are read again when it goes on.");
 COUNTER(m_batches, "batches_total", "Batches that the store has taken.");
 struct metric m_writes = {.kind = METRIC_COUNTER,
                           .name = "relata_writer_tuples_total",
@@ -60,7 +67,8 @@ COUNTER(m_registrations, "registrations_total", "Times that this process registe
 static struct metric retries[] = {RETRY("refused"), RETRY("throttled"), RETRY("conflict"), RETRY("unknown"),
                                   RETRY("setup"),   RETRY("other"),     RETRY("postgres")};
 
-static struct metric *const list[] = {&m_lag,           &m_pending,          &m_parked,          &m_intents,
+static struct metric *const list[] = {&m_reader_pid,    &m_reader_since,     &m_lane_age,        &m_hints_dropped,
+                                      &m_lag,           &m_pending,          &m_parked,          &m_intents,
                                       &m_active,        &m_keys_held,        &m_lanes_busy,      &m_batches,
                                       &m_writes,        &m_deletes,          &m_replaced,        &m_duplicates,
                                       &m_moved,         &m_unseen,           &m_future,          &m_unknown,

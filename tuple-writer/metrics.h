@@ -8,7 +8,8 @@
 #include "common/base/status.h"
 
 extern struct metric m_lag, m_pending, m_parked, m_intents;
-extern struct metric m_active, m_keys_held, m_lanes_busy;
+extern struct metric m_active, m_reader_pid, m_reader_since;
+extern struct metric m_keys_held, m_lanes_busy, m_lane_age, m_hints_dropped;
 extern struct metric m_batches, m_writes, m_deletes, m_replaced;
 extern struct metric m_duplicates, m_moved, m_unseen, m_future;
 extern struct metric m_unknown, m_late_batches, m_late_undone, m_late_open, m_adopted;

@@ -83,3 +83,25 @@ int observe_conflicts(struct store_conn *conn, struct batch *b, int64_t request_
     }
     return n;
 }
+
+void observe_refused(struct store_conn *conn, const struct item *it, int64_t request_timeout_ms, struct err *why)
+{
+    struct store_tuples found = {0};
+    bool is_there = false;
+    const char *what = NULL, *name = "";
+    enum status st = store_read_tuple(conn, it->key, &is_there, &found, deadline_in_ms(request_timeout_ms), NULL);
+    if (found.len == 1 && found.items[0].condition_name)
+        name = found.items[0].condition_name;
+    if (st != ST_OK && st != ST_INVALID) /* a key that cannot be asked for is not there */
+        what = "what the store holds of this tuple could not be read";
+    else if (is_there && !it->present)
+        what = "the store still holds the tuple";
+    else if (is_there &&
+             !same_condition(name, found.items[0].condition_context, it->condition_name, it->condition_context))
+        what = *name ? "the store still holds the tuple, with the former condition "
+                     : "the store still holds the tuple, without a condition";
+    size_t len = strlen(why->text);
+    if (what)
+        snprintf(why->text + len, sizeof why->text - len, "; %s%s", what, it->present ? name : "");
+    store_tuples_free(&found);
+}

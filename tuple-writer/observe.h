@@ -1,6 +1,6 @@
 /*
- * observe.h - late batches: does the store show an old state, that is now undone? And conflicts: another condition?
- * Point Reads; blocking, a lane's thread.
+ * observe.h - late batches: does the store show an old state, that is now undone? Conflicts: another condition? And
+ * refused changes: what stays in force? Point Reads; blocking, a lane's thread.
  */
 #ifndef RELATA_WRITER_OBSERVE_H
 #define RELATA_WRITER_OBSERVE_H
@@ -17,5 +17,9 @@ size_t observe_judge(struct batch *b);
 /* Items in ITEM_SENT that are to be present, but that the store holds with another condition, get `replace`. Returns
  * how many, or -1 if a Read failed (then with *err). */
 int observe_conflicts(struct store_conn *conn, struct batch *b, int64_t request_timeout_ms, struct err *err);
+
+/* A change that the store refuses leaves what the store had: add that to the reason *why if it is access that the
+ * ledger does not want so. A Read that fails adds that it is not known. */
+void observe_refused(struct store_conn *conn, const struct item *it, int64_t request_timeout_ms, struct err *why);
 
 #endif

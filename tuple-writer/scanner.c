@@ -6,24 +6,25 @@
 #define ROW_COLUMNS                                                                                                    \
     "o.id, o.xid, o.object, o.relation, o.subject, (extract(epoch FROM o.created_at) * 1000000)::bigint, "             \
     "o.headers ->> 'traceparent'"
-enum { COL_SNAPSHOT, COL_ID, COL_XID, COL_OBJECT, COL_RELATION, COL_SUBJECT, COL_CREATED, COL_TRACE };
+enum { COL_WHICH, COL_SNAPSHOT, COL_ID, COL_XID, COL_OBJECT, COL_RELATION, COL_SUBJECT, COL_CREATED, COL_TRACE };
 
-/* $1 store, $2 and $3 keyset, $4 snapshot of the round before or NULL, $5 page. The snapshot of a round is the one of
- * its first page, or an earlier one: what a page sees beyond it is read again in the next round, at worst. */
-#define PAGE_SQL(condition)                                                                                            \
-    "SELECT s.now, " ROW_COLUMNS " FROM (SELECT pg_current_snapshot()::text AS now) s LEFT JOIN LATERAL ("             \
+/* $1 store; keyset, snapshot of the round before or NULL, rows at most. The snapshot of a round is the one of its first
+ * page, or an earlier one: what a page sees beyond it is read again in the next round, at worst. */
+#define PAGE_SQL(which, condition, xid, id, last, max)                                                                 \
+    "SELECT " which ", s.now, " ROW_COLUMNS " FROM (SELECT pg_current_snapshot()::text AS now) s LEFT JOIN LATERAL ("  \
     "SELECT id, xid, object, relation, subject, created_at, headers FROM relata.outbox "                               \
-    "WHERE store = $1 AND " condition " AND (xid, id) > ($2::xid8, $3::bigint) "                                       \
-    "AND ($4::pg_snapshot IS NULL OR NOT pg_visible_in_snapshot(xid, $4::pg_snapshot)) "                               \
-    "ORDER BY store, xid, id LIMIT $5) o ON true"
+    "WHERE store = $1 AND " condition " AND (xid, id) > (" xid "::xid8, " id "::bigint) "                              \
+    "AND (" last "::pg_snapshot IS NULL OR NOT pg_visible_in_snapshot(xid, " last "::pg_snapshot)) "                   \
+    "ORDER BY store, xid, id LIMIT " max "::bigint) o ON true"
 
-static const char revokes_sql[] = PAGE_SQL("op = 'delete'");
-static const char others_sql[] = PAGE_SQL("op <> 'delete'");
+/* Both scanners in one statement: mostly there is nothing, and it is asked often. Each part has at least one row. */
+static const char page_sql[] = PAGE_SQL("0", "op = 'delete'", "$2", "$3", "$4",
+                                        "$5") " UNION ALL " PAGE_SQL("1", "op <> 'delete'", "$6", "$7", "$8", "$9");
 
 /* Changes of the same transactions to the same objects as a page of revocations: they belong into the same Write. Two
  * bounds on xid instead of an equality, so that only the index on (store, xid, id) gives the order. */
 static const char siblings_sql[] =
-    "SELECT NULL, " ROW_COLUMNS " FROM unnest($2::xid8[]) AS x (xid), LATERAL (SELECT * FROM relata.outbox r "
+    "SELECT NULL, NULL, " ROW_COLUMNS " FROM unnest($2::xid8[]) AS x (xid), LATERAL (SELECT * FROM relata.outbox r "
     "WHERE r.store = $1 AND r.xid >= x.xid AND r.xid <= x.xid AND r.op <> 'delete' "
     "ORDER BY r.store, r.xid, r.id LIMIT " SIBLINGS_MAX ") o WHERE o.object = ANY ($3::text[])";
 
@@ -80,10 +81,11 @@ static void row_hint(const struct pg_result *r, int row, bool revoke, struct hin
 }
 
 /* Rows to be offered of a full page: all but those of its last transaction, unless it is the only one. */
-static int page_cut(const struct pg_result *r, int rows)
+static int page_cut(const struct pg_result *r, int first, int rows)
 {
+    const char *last = pg_text(r, first + rows - 1, COL_XID);
     int cut = rows;
-    while (cut > 0 && strcmp(pg_text(r, cut - 1, COL_XID), pg_text(r, rows - 1, COL_XID)) == 0)
+    while (cut > 0 && strcmp(pg_text(r, first + cut - 1, COL_XID), last) == 0)
         cut--;
     return cut > 0 ? cut : rows;
 }
@@ -113,8 +115,8 @@ static enum status load_siblings(struct writer *w, struct pg *pg, const struct h
 }
 
 /* Offer the rows, and with revocations what belongs to them. */
-static enum status offer(struct scanner *s, struct writer *w, struct pg *pg, const struct pg_result *r, int n,
-                         mono_us deadline, struct err *err)
+static enum status offer(struct scanner *s, struct writer *w, struct pg *pg, const struct pg_result *r, int first,
+                         int n, mono_us deadline, struct err *err)
 {
     struct pg_result *siblings = NULL;
     enum status st = ST_OK;
@@ -122,7 +124,7 @@ static enum status offer(struct scanner *s, struct writer *w, struct pg *pg, con
     if (!hints)
         return err_set(err, ST_NOMEM, NULL, "no memory");
     for (int i = 0; i < n; i++)
-        row_hint(r, i, s->revokes, &hints[i]);
+        row_hint(r, first + i, s->revokes, &hints[i]);
     if (s->revokes)
         st = load_siblings(w, pg, hints, n, deadline, &siblings, err);
     int more = st == ST_OK && siblings ? pg_rows(siblings) : 0;
@@ -142,41 +144,60 @@ static enum status offer(struct scanner *s, struct writer *w, struct pg *pg, con
     return st;
 }
 
-enum status scanner_step(struct scanner *s, struct writer *w, struct pg *pg, size_t *rows, bool *more, struct err *err)
+/* Deal with the scanner's part of the page: `n` rows from `first` on, of which the first may say that there is none. */
+static enum status take_part(struct scanner *s, struct writer *w, struct pg *pg, const struct pg_result *r, int first,
+                             int n, struct scanned *out, mono_us deadline, struct err *err)
 {
-    char id[24], page[24];
-    mono_us deadline = deadline_in_ms(w->cfg->statement_timeout_ms);
-    *rows = 0;
-    *more = false;
-    if (!s->running)
-        round_begin(s);
-    const struct pg_param params[] = {pg_p_text(w->cfg->store.name), pg_p_text(s->xid), pg_p_int(s->id, id),
-                                      pg_p_text(s->last), pg_p_int(SCAN_PAGE, page)};
-    struct pg_result *r = NULL;
-    enum status st = pg_query(pg, s->revokes ? "scan_revokes" : "scan_others", s->revokes ? revokes_sql : others_sql,
-                              params, 5, deadline, &r, err);
-    if (st != ST_OK)
-        return st;
-    int n = pg_is_null(r, 0, COL_ID) ? 0 : pg_rows(r);
-    if (!s->round) {
-        s->round = strdup(pg_text(r, 0, COL_SNAPSHOT));
-        if (!s->round)
-            st = err_set(err, ST_NOMEM, NULL, "no memory");
-    }
+    enum status st = ST_OK;
+    if (!s->round && !(s->round = strdup(pg_text(r, first, COL_SNAPSHOT))))
+        return err_set(err, ST_NOMEM, NULL, "no memory");
+    if (pg_is_null(r, first, COL_ID))
+        n = 0;
     bool full = n == SCAN_PAGE;
     if (full)
-        n = page_cut(r, n);
-    if (n > 0 && st == ST_OK)
-        st = offer(s, w, pg, r, n, deadline, err);
-    if (st == ST_OK) {
-        if (n > 0) {
-            snprintf(s->xid, sizeof s->xid, "%s", pg_text(r, n - 1, COL_XID));
-            s->id = pg_int(r, n - 1, COL_ID);
-        }
-        *rows = (size_t)n;
-        *more = full;
-        if (!full)
-            round_end(s);
+        n = page_cut(r, first, n);
+    if (n > 0)
+        st = offer(s, w, pg, r, first, n, deadline, err);
+    if (st != ST_OK)
+        return st;
+    if (n > 0) {
+        snprintf(s->xid, sizeof s->xid, "%s", pg_text(r, first + n - 1, COL_XID));
+        s->id = pg_int(r, first + n - 1, COL_ID);
+    }
+    out->rows += (size_t)n;
+    out->more |= full;
+    if (!full)
+        round_end(s);
+    return ST_OK;
+}
+
+enum status scanners_step(struct scanner *const scanners[2], const bool room[2], struct writer *w, struct pg *pg,
+                          struct scanned *out, struct err *err)
+{
+    mono_us deadline = deadline_in_ms(w->cfg->statement_timeout_ms);
+    char id[2][24], max[2][24];
+    struct pg_param params[9] = {pg_p_text(w->cfg->store.name)};
+    struct pg_result *r = NULL;
+    *out = (struct scanned){0};
+    for (int i = 0; i < 2; i++) {
+        struct scanner *s = scanners[i];
+        if (!s->running)
+            round_begin(s);
+        params[4 * i + 1] = pg_p_text(s->xid);
+        params[4 * i + 2] = pg_p_int(s->id, id[i]);
+        params[4 * i + 3] = pg_p_text(s->last);
+        params[4 * i + 4] = pg_p_int(room[i] ? SCAN_PAGE : 0, max[i]);
+    }
+    enum status st = pg_query(pg, "scan", page_sql, params, 9, deadline, &r, err);
+    for (int i = 0, first = 0, rows = st == ST_OK ? pg_rows(r) : 0; first < rows && st == ST_OK; i++) {
+        int n = 0;
+        while (first + n < rows && pg_int(r, first + n, COL_WHICH) == i)
+            n++;
+        if (i == 2 || n == 0)
+            st = err_set(err, ST_FATAL, NULL, "a page of the outbox came in another order than it was asked for");
+        else if (room[i])
+            st = take_part(scanners[i], w, pg, r, first, n, out, deadline, err);
+        first += n;
     }
     pg_result_free(r);
     return st;

@@ -29,8 +29,14 @@ void scanner_release(struct scanner *s);
 /* Start over: everything that is pending is read again. */
 void scanner_reset(struct scanner *s);
 
-/* Read one page and offer it. *rows: how many it had; *more: the round goes on. Blocks for one or two statements. */
-enum status scanner_step(struct scanner *s, struct writer *w, struct pg *pg, size_t *rows, bool *more,
-                         struct err *err) MUST_CHECK;
+struct scanned {
+    size_t rows; /* that were offered */
+    bool more;   /* a page was full: there is more to be read at once */
+};
+
+/* Read a page for the scanner of revocations and one for the other, each if it has room, and offer them. Blocks for one
+ * or two statements. */
+enum status scanners_step(struct scanner *const scanners[2], const bool room[2], struct writer *w, struct pg *pg,
+                          struct scanned *out, struct err *err) MUST_CHECK;
 
 #endif

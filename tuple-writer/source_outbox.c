@@ -10,8 +10,11 @@
 
 #define NAP_MIN_MS 1
 #define NAP_MAX_MS 5
-#define ROOM_MS 20     /* while a window is full: how long revocations may go unseen */
-#define SLEEP_MS 1000  /* longest sleep, against a lost notification */
+#define ROOM_MS 20    /* while a window is full: how long revocations may go unseen */
+#define SLEEP_MS 1000 /* longest sleep, against a lost notification */
+/* So many notifications within so long, and it is cheaper, above all for the services, to stay awake. */
+#define BUSY_WAKES 50
+#define BUSY_US 100000
 #define STANDBY_MS 200 /* the keeper tries to become the active reader each second */
 /* Rows older than this with no lane at work mean that a hint was lost: everything is read again. */
 #define STRAY_MS 15000
@@ -71,79 +74,6 @@ static bool has_room(const struct outbox *o, bool revokes)
     return lanes_held(o->w->lanes, revokes) <= window - page;
 }
 
-/* A page of each scanner that has room. *idle: all rounds are over and brought nothing. */
-static enum status scan(struct outbox *o, bool *idle, struct err *err)
-{
-    struct scanner *scanners[] = {&o->revokes, &o->others};
-    *idle = true;
-    for (int i = 0; i < 2; i++) {
-        size_t rows = 0;
-        bool more = false;
-        if (!has_room(o, scanners[i]->revokes)) {
-            *idle = false;
-            continue;
-        }
-        enum status st = scanner_step(scanners[i], o->w, o->pg, &rows, &more, err);
-        if (st != ST_OK)
-            return st;
-        if (rows > 0 || more)
-            *idle = false;
-    }
-    return ST_OK;
-}
-
-/* ---- sleep ---- */
-static enum status sleeper(struct outbox *o, const char *name, const char *sql, bool *yes, struct err *err)
-{
-    struct pg_result *r = NULL;
-    const struct pg_param params[] = {pg_p_text(o->w->cfg->store.name)};
-    enum status st = pg_query(o->pg, name, sql, params, 1, statement_deadline(o), &r, err);
-    *yes = st == ST_OK && pg_bool(r, 0, 0);
-    pg_result_free(r);
-    return st;
-}
-
-/*
- * Services that write the outbox hold lock (1380270083, store) shared. If it can be had exclusively, none is open, and
- * whoever writes from now on finds it taken and sends a notification; what was committed before is seen by the scan
- * that follows. If not, somebody is about to commit: a nap is enough.
- */
-static enum status sleep_until_woken(struct outbox *o, struct err *err)
-{
-    bool asleep, idle = false, unlocked;
-    enum status st = sleeper(o, "outbox_sleep", "SELECT pg_try_advisory_lock(1380270083, hashtext($1))", &asleep, err);
-    if (st != ST_OK)
-        return st;
-    if (!asleep) {
-        (void)stop_sleep_until(deadline_in_ms(o->nap_ms)); /* the loop looks at the stop flag itself */
-        o->nap_ms = o->nap_ms < NAP_MAX_MS ? o->nap_ms + 1 : NAP_MAX_MS;
-        return ST_OK;
-    }
-    o->nap_ms = NAP_MIN_MS;
-    st = scan(o, &idle, err);
-    if (st == ST_OK && idle && atomic_load(&o->w->active)) {
-        const char *channel;
-        st = pg_wait_notify(o->pg, -1, deadline_in_ms(SLEEP_MS), &channel, err);
-        if (st == ST_DEADLINE || st == ST_STOPPED)
-            st = ST_OK;
-    }
-    /* Awake whatever happened: who keeps the lock is notified by every transaction. */
-    struct err e;
-    enum status woken = sleeper(o, "outbox_wake", "SELECT pg_advisory_unlock(1380270083, hashtext($1))", &unlocked, &e);
-    if (st == ST_OK && woken != ST_OK)
-        *err = e;
-    return st == ST_OK ? woken : st;
-}
-
-static void wait_for_room(struct outbox *o)
-{
-    struct pollfd fds[] = {{.fd = lanes_fd(o->w->lanes), .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
-    size_t window = (size_t)o->w->cfg->window;
-    lanes_want_room(o->w->lanes, window > 2 * SCAN_PAGE ? window - SCAN_PAGE : window / 2);
-    poll(fds, 2, ROOM_MS);
-    lanes_fd_clear(o->w->lanes);
-}
-
 /* Nothing is held, and yet old rows are pending: whatever lost them, they are read again. */
 static void check_strays(struct outbox *o)
 {
@@ -161,19 +91,109 @@ static void check_strays(struct outbox *o)
     o->rescan_at = now + STRAY_MS * 1000;
 }
 
+/* A page of each scanner that has room. *all: nothing that was committed before is left unread. */
+static enum status scan(struct outbox *o, bool *all, struct err *err)
+{
+    struct scanner *const scanners[] = {&o->revokes, &o->others};
+    const bool room[] = {has_room(o, true), has_room(o, false)};
+    struct scanned got;
+    enum status st = scanners_step(scanners, room, o->w, o->pg, &got, err);
+    *all = st == ST_OK && !got.more && room[0] && room[1];
+    if (st == ST_OK && *all && got.rows == 0)
+        check_strays(o);
+    return st;
+}
+
+/* ---- sleep ---- */
+static enum status sleeper(struct outbox *o, const char *name, const char *sql, bool *yes, struct err *err)
+{
+    struct pg_result *r = NULL;
+    const struct pg_param params[] = {pg_p_text(o->w->cfg->store.name)};
+    enum status st = pg_query(o->pg, name, sql, params, 1, statement_deadline(o), &r, err);
+    *yes = st == ST_OK && pg_bool(r, 0, 0);
+    pg_result_free(r);
+    return st;
+}
+
+/* Asleep: one scan after each notification, until they come so fast that being awake is better, or there is more to be
+ * read than a page. */
+static enum status sleep_on(struct outbox *o, struct err *err)
+{
+    bool all = false;
+    mono_us since = clock_mono_us();
+    int wakes = 0;
+    enum status st = scan(o, &all, err);
+    while (st == ST_OK && all && wakes < BUSY_WAKES && atomic_load(&o->w->active) && !stop_requested()) {
+        const char *channel;
+        mono_us until = deadline_in_ms(SLEEP_MS);
+        admin_alive(o->w->admin);
+        do { /* all that have come */
+            st = pg_wait_notify(o->pg, lanes_fd(o->w->lanes), until, &channel, err);
+            lanes_fd_clear(o->w->lanes);
+            wakes += st == ST_OK;
+            until = 0;
+        } while (st == ST_OK);
+        if (st != ST_DEADLINE)
+            break;
+        if (clock_mono_us() - since > BUSY_US) {
+            since = clock_mono_us();
+            wakes = 0;
+        }
+        if (lanes_take_reread(o->w->lanes))
+            start_over(o);
+        st = scan(o, &all, err);
+    }
+    return st == ST_STOPPED ? ST_OK : st;
+}
+
+/*
+ * Services that write the outbox hold lock (1380270083, store) shared. If it can be had exclusively, none is open, and
+ * whoever writes from now on finds it taken and sends a notification; what was committed before is seen by the scan
+ * that follows. If not, somebody is about to commit: a nap is enough.
+ */
+static enum status sleep_until_woken(struct outbox *o, struct err *err)
+{
+    bool asleep, unlocked;
+    enum status st = sleeper(o, "outbox_sleep", "SELECT pg_try_advisory_lock(1380270083, hashtext($1))", &asleep, err);
+    if (st != ST_OK)
+        return st;
+    if (!asleep) {
+        (void)stop_sleep_until(deadline_in_ms(o->nap_ms)); /* the loop looks at the stop flag itself */
+        o->nap_ms = o->nap_ms < NAP_MAX_MS ? o->nap_ms + 1 : NAP_MAX_MS;
+        return ST_OK;
+    }
+    o->nap_ms = NAP_MIN_MS;
+    st = sleep_on(o, err);
+    /* Awake whatever happened: who keeps the lock is notified by every transaction. */
+    struct err e;
+    enum status woken = sleeper(o, "outbox_wake", "SELECT pg_advisory_unlock(1380270083, hashtext($1))", &unlocked, &e);
+    if (st == ST_OK && woken != ST_OK)
+        *err = e;
+    return st == ST_OK ? woken : st;
+}
+
+static void wait_for_room(struct outbox *o)
+{
+    struct pollfd fds[] = {{.fd = lanes_fd(o->w->lanes), .events = POLLIN}, {.fd = stop_fd(), .events = POLLIN}};
+    size_t window = (size_t)o->w->cfg->window;
+    lanes_want_room(o->w->lanes, window > 2 * SCAN_PAGE ? window - SCAN_PAGE : window / 2);
+    poll(fds, 2, ROOM_MS);
+    lanes_fd_clear(o->w->lanes);
+}
+
 static enum status step(struct outbox *o, struct err *err)
 {
-    bool idle = false;
+    bool all = false;
     enum status st = ensure_session(o, err);
     if (st != ST_OK)
         return st;
-    st = scan(o, &idle, err);
+    if (lanes_take_reread(o->w->lanes))
+        start_over(o);
+    st = scan(o, &all, err);
     if (st != ST_OK)
         return st;
-    if (idle) {
-        check_strays(o);
+    if (all)
         return sleep_until_woken(o, err);
-    }
     if (!has_room(o, true) || !has_room(o, false))
         wait_for_room(o);
     return ST_OK;

@@ -226,6 +226,65 @@ static void test_S01_no_store_stops_and_parks_nothing(void **state)
     check_denied(state, 404, "{\"code\":\"store_id_not_found\",\"message\":\"\"}", "store_id_not_found");
 }
 
+/* A code that no version known has: nothing is concluded from it about the tuples. */
+static void test_an_unknown_400_stops_and_parks_nothing(void **state)
+{
+    check_denied(state, 400, "{\"code\":\"a_code_of_a_later_version\",\"message\":\"\"}", "a_code_of_a_later_version");
+}
+
+/* A gateway with too low a limit, for a while: a tuple alone is not parked for its size. */
+static void test_one_tuple_is_never_too_large(void **state)
+{
+    struct scene s = scene_open(state, "writer.retry_min", "10ms");
+    int rule = fake_store_rule(
+        s.f, &(struct fake_rule){.path = "/write", .times = 3, .action = FAKE_REPLY, .status = 413, .reply = ""});
+    grant_tuple(s.h, "doc:1", "viewer", "user:x");
+    assert_rule_used(s.f, rule, 3);
+    assert_converged(s.h, CONVERGE_MS);
+    assert_true(store_has(s.h, "doc:1", "viewer", "user:x"));
+    assert_nothing_parked(s.h);
+    scene_close(&s);
+}
+
+/* What the other lanes hold is done: at most the share of one of four is left, with some room for chance. */
+static bool others_done(void *arg)
+{
+    return harness_sql_int(arg, "SELECT count(*) FROM relata.outbox") < 1200;
+}
+
+/* A change that the store answers with 500 for ever: its lane waits, the others go on, and memory stays bounded. */
+static void test_a_change_that_always_fails_holds_up_its_lane_alone(void **state)
+{
+    struct harness *h = *state;
+    struct fake_store *f = fake_store_start(h->store_url);
+    struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set",
+                                  "store.late_window=200ms", "--set", "writer.lanes=4", "--set", "writer.window=400",
+                                  "--set", "writer.retry_max=200ms", "--set", "writer.circuit_failures=3", NULL);
+    proc_ready_wait(w, WAIT_MS);
+    fake_store_rule(f, &(struct fake_rule){.path = "/write",
+                                           .body = "doc:poison",
+                                           .action = FAKE_REPLY,
+                                           .status = 500,
+                                           .reply = "{\"code\":\"internal_error\",\"message\":\"\"}"});
+    grant_tuple(h, "doc:poison", "viewer", "user:x");
+    assert_unready_eventually(w, "calls of one lane failed in a row");
+    harness_sql(h, "SELECT relata.write_tuple('doc:' || i, 'viewer', 'user:x') FROM generate_series(1, 3000) i");
+    if (!eventually(others_done, h, 2 * WAIT_MS))
+        fail_msg("%lld changes are pending", (long long)harness_sql_int(h, "SELECT count(*) FROM relata.outbox"));
+    assert_true(harness_sql_int(h, "SELECT count(*) FROM relata.outbox") > 100);
+    assert_true(proc_metric(w, "relata_writer_keys_held") <= 1400); /* window and a page */
+    assert_true(proc_metric(w, "relata_writer_hints_dropped_total") > 0);
+    assert_metric_eventually(w, "relata_writer_lane_failing_seconds", 1, WAIT_MS);
+    assert_logged(w, "a lane gets nowhere", WAIT_MS);
+    assert_nothing_parked(h);
+    fake_store_clear(f);
+    assert_converged(h, CONVERGE_MS);
+    assert_int_equal(store_size(h), 3001);
+    proc_ready_wait(w, WAIT_MS);
+    proc_stop(w);
+    fake_store_stop(f);
+}
+
 /* The store hangs, then answers nothing at all: the circuit opens, says so, and closes by itself. */
 static void test_circuit_opens_and_closes(void **state)
 {
@@ -287,6 +346,9 @@ int main(void)
         HARNESS_TEST(test_401_stops_and_parks_nothing, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_S01_no_model_stops_and_parks_nothing, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_S01_no_store_stops_and_parks_nothing, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_an_unknown_400_stops_and_parks_nothing, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_one_tuple_is_never_too_large, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_a_change_that_always_fails_holds_up_its_lane_alone, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_circuit_opens_and_closes, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W29_a_failing_move_ends_with_one_parent, HARNESS_DB | HARNESS_STORE),
     };

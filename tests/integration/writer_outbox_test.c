@@ -179,6 +179,33 @@ static void test_W17_a_changed_condition_is_replaced(void **state)
     proc_stop(w);
 }
 
+/* Between the delete and the write of a changed condition, another writer applies a revocation and acknowledges it: the
+ * write brings the tuple back, and the comparison of versions at the acknowledgement undoes it. */
+static void test_W17_a_revocation_between_the_two_calls_wins(void **state)
+{
+    struct harness *h = *state;
+    struct fake_store *f = fake_store_start(h->store_url);
+    struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), NULL);
+    insert_condition(h, "'in_hours'", "'{\"from\": 9, \"until\": 17}'");
+    assert_converged(h, CONVERGE_MS);
+    int between = fake_store_rule(
+        f, &(struct fake_rule){
+               .path = "/write", .body = "\"deletes\"", .times = 1, .action = FAKE_PASS, .delay_ms = harness_ms(1500)});
+    insert_condition(h, "'in_hours'", "'{\"from\": 10, \"until\": 17}'");
+    assert_rule_used(f, between, 1);
+    assert_presence_eventually(h, false, "doc:1", "viewer", "user:x");
+    harness_sql(h, "BEGIN; SELECT relata.delete_tuple('doc:1', 'viewer', 'user:x'); "
+                   "DELETE FROM relata.outbox; COMMIT"); /* as acknowledged by the other */
+    assert_metric_eventually(w, "relata_writer_conditions_replaced_total", 1, WAIT_MS);
+    assert_metric_eventually(w, "relata_writer_moved_total", 1, WAIT_MS);
+    assert_presence_eventually(h, false, "doc:1", "viewer", "user:x");
+    assert_sql_eventually(h, "SELECT count(*) FROM relata.inflight", "0", WAIT_MS);
+    assert_false(store_has(h, "doc:1", "viewer", "user:x"));
+    assert_true(write_names(f, -2 + write_count(f), "\"writes\"")); /* it had come back */
+    proc_stop(w);
+    fake_store_stop(f);
+}
+
 static void test_W31_W38_W40_ids_are_bytes(void **state)
 {
     struct harness *h = *state;
@@ -308,6 +335,44 @@ static void test_two_writers_one_active(void **state)
     proc_stop(second);
 }
 
+/* A frozen process keeps its session, and with it the lock: the standby names it, and its end by SQL is the way out. */
+static void test_a_frozen_reader_is_named(void **state)
+{
+    struct harness *h = *state;
+    const char *body = "";
+    struct proc *first = writer_start(h, "--set", "writer.name=the-frozen-one", NULL);
+    proc_ready_wait(first, WAIT_MS);
+    struct proc *second = writer_start(h, NULL);
+    assert_logged(second, "standing by", WAIT_MS);
+    proc_freeze(first);
+    grant_tuple(h, "doc:1", "viewer", "user:x");
+    assert_metric_eventually(second, "relata_writer_reader_pid", 1, WAIT_MS);
+    long long pid = (long long)proc_metric(second, "relata_writer_reader_pid");
+    assert_string_equal(
+        harness_sql_text(h, harness_strf(h,
+                                         "SELECT a.application_name || ' ' || (r.since - %.0f BETWEEN "
+                                         "-2 AND 2) FROM pg_stat_activity a, (SELECT extract(epoch "
+                                         "FROM min(started_at)) AS since FROM relata.writer) r "
+                                         "WHERE a.pid = %lld",
+                                         proc_metric(second, "relata_writer_reader_since_seconds"), pid)),
+        "relata tuple-writer true");
+    assert_int_equal(proc_get(second, "/readyz", &body), 200);
+    assert_non_null(strstr(body, "writer \"the-frozen-one\" is the active reader"));
+    assert_non_null(strstr(body, harness_strf(h, "with pid %lld", pid)));
+    assert_true(proc_logged(second, harness_strf(h, "pid=%lld", pid)));
+    assert_true(proc_metric(second, "relata_writer_active") == 0);
+    harness_sqlf(h, "SELECT pg_terminate_backend(%lld)", pid);
+    assert_metric_eventually(second, "relata_writer_active", 1, WAIT_MS);
+    assert_converged(h, CONVERGE_MS);
+    proc_continue(first);
+    assert_logged(first, "no longer the active reader", WAIT_MS);
+    grant_tuple(h, "doc:2", "viewer", "user:x");
+    assert_converged(h, CONVERGE_MS);
+    assert_true(proc_metric(first, "relata_writer_active") == 0);
+    proc_stop(first);
+    proc_stop(second);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,12 +385,14 @@ int main(void)
         HARNESS_TEST(test_W07_writes_and_deletes_together_stay_below_the_limit, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W08_more_grants_than_fit_and_the_second_part_fails_once, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W17_a_changed_condition_is_replaced, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_W17_a_revocation_between_the_two_calls_wins, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W31_W38_W40_ids_are_bytes, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_R01_a_transaction_that_commits_late_is_not_passed_over, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_sleeping_reader_is_woken, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_R16_a_revocation_does_not_wait_behind_grants, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W49_a_switch_of_roles_is_one_write, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_two_writers_one_active, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_a_frozen_reader_is_named, HARNESS_DB | HARNESS_STORE),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,6 +100,30 @@ static void test_a_parked_change_is_superseded_by_a_newer_one(void **state)
     proc_stop(w);
 }
 
+/* A refused change leaves what the store had, and the dead letter says so. */
+static void test_a_refused_condition_leaves_the_former_grant_and_says_so(void **state)
+{
+    struct harness *h = *state;
+    struct proc *w = writer_start(h, NULL);
+    harness_sql(h,
+                "INSERT INTO relata.outbox (op, object, relation, subject, condition_name, condition_context) VALUES "
+                "('write', 'doc:1', 'viewer', 'user:x', 'in_hours', '{\"from\": 9, \"until\": 17}')");
+    grant_tuple(h, "doc:2", "viewer", "user:x");
+    assert_converged(h, CONVERGE_MS);
+    harness_sql(h, "INSERT INTO relata.outbox (op, object, relation, subject, condition_name) VALUES "
+                   "('write', 'doc:1', 'viewer', 'user:x', 'no_such_condition'), "
+                   "('write', 'doc:2', 'viewer', 'user:x', 'no_such_condition'), "
+                   "('write', 'doc:3', 'viewer', 'user:x', 'no_such_condition')");
+    assert_sql_eventually(h, "SELECT count(*) FROM relata.dead_letter WHERE closed_at IS NULL", "3", WAIT_MS);
+    assert_true(store_has(h, "doc:1", "viewer", "user:x"));
+    assert_string_equal(
+        harness_sql_text(h, "SELECT string_agg(substring(reason FROM 'still holds.*'), '|' ORDER BY object) "
+                            "FROM relata.dead_letter"),
+        "still holds the tuple, with the former condition in_hours|still holds the tuple, without a condition");
+    assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.dead_letter WHERE reason LIKE '%http%'"), 0);
+    proc_stop(w);
+}
+
 /* W28: what is removed and what is added travel together; a refused addition is parked, the removal goes on. */
 static void test_W28_a_refused_addition_does_not_undo_the_removal(void **state)
 {
@@ -177,6 +201,7 @@ int main(void)
         HARNESS_TEST(test_W11_parked_changes_run_again_when_the_model_changes, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_parked_changes_run_again_if_the_model_changed_meanwhile, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_parked_change_is_superseded_by_a_newer_one, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_a_refused_condition_leaves_the_former_grant_and_says_so, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W28_a_refused_addition_does_not_undo_the_removal, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_W20_a_delete_of_what_never_was_is_harmless, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_request_that_is_too_large_is_sent_in_parts, HARNESS_DB | HARNESS_STORE),

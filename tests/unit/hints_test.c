@@ -377,6 +377,37 @@ static void test_what_an_attempt_takes_over_and_what_is_news(void **state)
     hint_table_release(&f.t);
 }
 
+/* Memory is given back from the newest grants on; what more than a hint speaks for stays. */
+static void test_shedding_keeps_what_is_owed(void **state)
+{
+    struct fixture f;
+    struct entry *out[20];
+    char object[32];
+    (void)state;
+    open_table(&f);
+    for (int i = 0; i < 10; i++) {
+        snprintf(object, sizeof object, "doc:%d", i);
+        assert_int_equal(offer(&f, object, "user:a", i + 1, 1, i == 0), HINT_ADDED);
+    }
+    struct hint forced = {.key = {"doc:forced", "viewer", "user:a"}, .force = true};
+    assert_int_equal(hint_table_offer(&f.t, &forced), HINT_ADDED);
+    struct hint kafka = {.key = {"doc:kafka", "viewer", "user:a"}, .id = 20, .ref = ref_of(&f)};
+    assert_int_equal(hint_table_offer(&f.t, &kafka), HINT_ADDED);
+    assert_int_equal(hint_table_shed(&f.t, 12), 0);
+    assert_int_equal(hint_table_shed(&f.t, 6), 6);
+    assert_int_equal(f.t.len, 6);
+    assert_int_equal(f.released.entries, 6);
+    assert_int_equal(hint_table_take(&f.t, out, 20, 20), 1); /* the revocation, in its turn */
+    assert_string_equal(out[0]->key->object, "doc:0");
+    done_all(&f, out, 1);
+    assert_int_equal(hint_table_shed(&f.t, 0), 3);
+    size_t n = hint_table_take(&f.t, out, 20, 20);
+    assert_int_equal(n, 2);
+    done_all(&f, out, n);
+    assert_int_equal(f.released.refs, 1);
+    hint_table_release(&f.t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +424,7 @@ int main(void)
         cmocka_unit_test(test_W28_halves_keep_a_transaction_together_while_they_can),
         cmocka_unit_test(test_W02_halving_one_group_is_logarithmic),
         cmocka_unit_test(test_what_an_attempt_takes_over_and_what_is_news),
+        cmocka_unit_test(test_shedding_keeps_what_is_owed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
