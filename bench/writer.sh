@@ -4,7 +4,7 @@
 # Each run has an empty store of its own, and the writer a copy of one database whose outbox holds the inventory. The
 # writer's time is from its start until its outbox is empty; the client has read the tuples before its clock starts.
 
-WRITER_SCALE=$([[ -n $QUICK ]] && echo 1 || echo 10)
+WRITER_SCALE=3
 WRITER_LANES=16
 
 writer_backlog() {
@@ -46,7 +46,7 @@ run_writer() {
     checkpoint
     began=$(now)
     start_writer writer "drain_$1" --set nats.url="$SERVICES_NATS_URL" --set writer.lanes="$WRITER_LANES"
-    until_metric writer relata_writer_tuples_total "$TUPLES" --every-ms 20
+    until_metric writer relata_writer_tuples_total "$TUPLES" --every-ms 250
     until_sql writer "drain_$1" 'SELECT NOT EXISTS (SELECT FROM relata.outbox)' --every-ms 5
     stop writer
     all_stored tuple-writer
