@@ -1,22 +1,22 @@
 -- relata.track: a table declares once which tuples its rows stand for; generated triggers write the outbox.
 --
 -- Three kinds of code work together, each with its own rights:
---   * generated functions and views in schema relata_track, owned by the table's owner: they run the owner's `when`
---     expressions and read the owner's table, so they may do what the owner may, whoever changes a row;
---   * relata.track_apply and relata.reconcile, owned by the schema's owner: ledger and outbox;
---   * relata.yielded and relata.expected, owned by relata_lookup, a role that may nothing else: only through it are functions
---     of table owners called on behalf of others, so that a table owner who changes his function gains nothing.
+--   * generated functions and views, owned by the table's owner, in a schema of that owner's own, relata_track_<oid of the
+--     owner>: they run the owner's `when` expressions and read the owner's table with the owner's rights, whoever changes a row,
+--     tracks, untracks or backfills. Nobody else can create anything there;
+--   * what is called by them and writes ledger, outbox and registrations, owned by the schema's owner;
+--   * relata.yielded, relata.expected and relata.rows_of, owned by relata_lookup, a role that may nothing else: only through it
+--     are functions of table owners called on behalf of others, so that an owner who changes one gains nothing.
+-- Registration trusts what it finds, not who asks: functions that only the table's owner can have made.
 --
--- SQLSTATE RL003: the mapping or the table cannot be tracked.
-
-CREATE SCHEMA relata_track;
+-- SQLSTATE RL003: the mapping or the table cannot be tracked. RL004: not in this isolation level.
 
 CREATE TABLE relata.tracked (
     id         int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tab        regclass NOT NULL UNIQUE,
     store      text COLLATE "C" NOT NULL,
     mapping    jsonb NOT NULL,
-    source     text NOT NULL, -- the tuples of rows: a query for format(source, where the rows come from, '')
+    place      text NOT NULL, -- schema of what was generated; names there begin with t<oid of the table>
     tracked_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 -- What the tuples of a rule look like; NULL: it depends on the row. Says whose rows may yield a given tuple.
@@ -48,17 +48,6 @@ CREATE TABLE relata.backfill (
     finished_at timestamptz,
     PRIMARY KEY (track, part)
 );
-
--- Whoever owns a table may register it.
-ALTER TABLE relata.tracked ENABLE ROW LEVEL SECURITY;
-CREATE POLICY read ON relata.tracked FOR SELECT USING (true);
-CREATE POLICY own ON relata.tracked TO relata_service
-    USING (pg_catalog.pg_has_role((SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid = tab), 'USAGE'));
-ALTER TABLE relata.tracked_rule ENABLE ROW LEVEL SECURITY;
-CREATE POLICY read ON relata.tracked_rule FOR SELECT USING (true);
-CREATE POLICY own ON relata.tracked_rule TO relata_service
-    USING (pg_catalog.pg_has_role((SELECT c.relowner FROM pg_catalog.pg_class c, relata.tracked t
-                                   WHERE t.id = track AND c.oid = t.tab), 'USAGE'));
 
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Ids. One rule: '%', ':', '#', '*', white space and control characters (U+0001-20, U+007F-9F) become %XX of their UTF-8
@@ -210,21 +199,18 @@ CREATE FUNCTION relata.yielded(store text, objects text[], relations text[], sub
     RETURNS TABLE (n bigint, condition_name text, condition_context jsonb)
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    query text;
+    fn text;
 BEGIN
-    SELECT string_agg(format('SELECT * FROM relata_track.%I($1, $2, $3)', p.proname), ' UNION ALL ') INTO query
-    FROM (SELECT DISTINCT r.track
-          FROM (SELECT DISTINCT split_part(o, ':', 1) AS ot, k.r, split_part(s, ':', 1) AS st
-                FROM unnest(objects, relations, subjects) AS k(o, r, s)) k
-          JOIN relata.tracked_rule r ON (r.object_type = k.ot OR r.object_type IS NULL)
-               AND (r.relation = k.r OR r.relation IS NULL) AND (r.subject_type = k.st OR r.subject_type IS NULL)) m
-    JOIN relata.tracked t ON t.id = m.track AND t.store = yielded.store
-    JOIN pg_proc p ON p.proname = 't' || t.id || '_yields' AND p.pronamespace = 'relata_track'::regnamespace;
-    IF query IS NOT NULL THEN
-        RETURN QUERY EXECUTE 'SELECT DISTINCT ON (y.n) y.n, y.condition_name, y.condition_context FROM (' || query
-            || ') y ORDER BY y.n, y.condition_name COLLATE "C" NULLS FIRST, y.condition_context::text COLLATE "C" NULLS FIRST'
-            USING objects, relations, subjects;
-    END IF;
+    FOR fn IN SELECT format('%I.%I', t.place, 't' || t.tab::oid || '_yields') FROM relata.tracked t
+              WHERE t.store = yielded.store
+                AND EXISTS (SELECT FROM relata.tracked_rule r, unnest(objects, relations, subjects) AS k(o, r, s)
+                            WHERE r.track = t.id AND (r.object_type = split_part(k.o, ':', 1) OR r.object_type IS NULL)
+                              AND (r.relation = k.r OR r.relation IS NULL)
+                              AND (r.subject_type = split_part(k.s, ':', 1) OR r.subject_type IS NULL)) LOOP
+        IF to_regprocedure(fn || '(text[], text[], text[])') IS NOT NULL THEN
+            RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3)', fn) USING objects, relations, subjects;
+        END IF;
+    END LOOP;
 END $$;
 
 -- Every tuple that the rows of a tracked table stand for.
@@ -232,12 +218,21 @@ CREATE FUNCTION relata.expected(tab regclass)
     RETURNS TABLE (object text, relation text, subject text, condition_name text, condition_context jsonb)
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    track constant int := (SELECT id FROM relata.tracked t WHERE t.tab = expected.tab);
+    place constant text := (SELECT t.place FROM relata.tracked t WHERE t.tab = expected.tab);
 BEGIN
-    IF track IS NULL THEN
+    IF place IS NULL THEN
         RAISE EXCEPTION '% is not tracked', tab USING ERRCODE = 'RL003', HINT = 'relata.tracked lists the tables that are.';
     END IF;
-    RETURN QUERY EXECUTE format('SELECT * FROM relata_track.%I()', 't' || track || '_expected');
+    RETURN QUERY EXECUTE format('SELECT * FROM %I.%I()', place, 't' || tab::oid || '_expected');
+END $$;
+
+-- The tuples that rows in some blocks of a tracked table, or of a partition of it, stand for.
+CREATE FUNCTION relata.rows_of(tab regclass, part regclass, low bigint, high bigint)
+    RETURNS TABLE (object text, relation text, subject text, condition_name text, condition_context jsonb)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT * FROM %I.%I($1, $2, $3)', (SELECT t.place FROM relata.tracked t WHERE t.tab = rows_of.tab),
+                                't' || tab::oid || '_rows') USING part, low, high;
 END $$;
 
 -- ---------------------------------------------------------------------------------------------------------------------
@@ -269,7 +264,9 @@ BEGIN
     WITH want AS (
         SELECT k.o, k.r, k.s, y.n IS NOT NULL AS present, y.condition_name, nullif(y.condition_context, '{}') AS condition_context
         FROM unnest(objects, relations, subjects) WITH ORDINALITY AS k(o, r, s, n)
-        LEFT JOIN relata.yielded(reconcile.store, objects, relations, subjects) y ON y.n = k.n
+        LEFT JOIN (SELECT DISTINCT ON (y.n) y.* FROM relata.yielded(reconcile.store, objects, relations, subjects) y
+                   ORDER BY y.n, y.condition_name COLLATE "C" NULLS FIRST, y.condition_context::text COLLATE "C" NULLS FIRST) y
+               ON y.n = k.n
     ), checked AS MATERIALIZED (
         SELECT w.*, CASE WHEN w.condition_name IS NOT NULL
                          THEN relata.check_condition(w.condition_name, w.condition_context)::text END
@@ -299,10 +296,11 @@ BEGIN
 END $$;
 
 -- What a statement on a tracked table changed. `added` is written as it is, `doubtful` is asked again under its lock.
--- A session may say on whose behalf: SET LOCAL relata.actor, relata.headers (a JSON object).
+-- A session may say on whose behalf: SET LOCAL relata.actor, relata.headers (a JSON object). The planner would judge each
+-- statement's plan for arrays of this length and so plan all of them anew, milliseconds for one row; hence the mode.
 CREATE FUNCTION relata.track_apply(store text, added_objects text[], added_relations text[], added_subjects text[],
                                    doubtful_objects text[], doubtful_relations text[], doubtful_subjects text[]) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     actor constant text := nullif(current_setting('relata.actor', true), '');
@@ -337,64 +335,98 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION relata.track_stash(track int, objects text[], relations text[], subjects text[]) RETURNS void
+CREATE FUNCTION relata.track_stash(tab regclass, objects text[], relations text[], subjects text[]) RETURNS void
     LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     INSERT INTO relata.truncating (track, objects, relations, subjects)
-    VALUES (track_stash.track, track_stash.objects, track_stash.relations, track_stash.subjects);
+    SELECT t.id, track_stash.objects, track_stash.relations, track_stash.subjects FROM relata.tracked t
+    WHERE t.tab = track_stash.tab AND track_stash.objects IS NOT NULL;
 END;
 
-CREATE FUNCTION relata.track_unstash(track int) RETURNS void
+-- All that the rows stand for, as untrack(.., true) is about to take away.
+CREATE FUNCTION relata.track_stash_all(tab regclass) RETURNS void
+    LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT relata.track_stash(tab, array_agg(d.object), array_agg(d.relation), array_agg(d.subject))
+    FROM (SELECT e.*, row_number() OVER () / 100000 AS chunk FROM relata.expected(tab) e) d GROUP BY d.chunk;
+END;
+
+CREATE FUNCTION relata.track_unstash(tab regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    of constant relata.tracked := (SELECT t FROM relata.tracked t WHERE t.tab = track_unstash.tab);
     q relata.truncating;
 BEGIN
-    FOR q IN DELETE FROM relata.truncating t WHERE t.track = track_unstash.track AND t.xid = pg_current_xact_id() RETURNING * LOOP
-        PERFORM relata.track_apply((SELECT store FROM relata.tracked WHERE id = q.track), NULL, NULL, NULL,
-                                   q.objects, q.relations, q.subjects);
+    FOR q IN DELETE FROM relata.truncating t WHERE t.track = of.id AND t.xid = pg_current_xact_id() RETURNING * LOOP
+        PERFORM relata.track_apply(of.store, NULL, NULL, NULL, q.objects, q.relations, q.subjects);
     END LOOP;
 END $$;
 
+-- Rows that were committed after the transaction's snapshot cannot be seen, so their tuples would stay.
+CREATE FUNCTION relata.check_isolation(what text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION '% needs isolation level READ COMMITTED', what USING ERRCODE = 'RL004',
+            DETAIL = format('In %s its tuples cannot all be seen, and would be left behind.', current_setting('transaction_isolation')),
+            HINT = 'Run it in a transaction of READ COMMITTED.';
+    END IF;
+END $$;
+
 -- One batch of backfill: tuples of rows that the ledger lacks are locked, asked for again, and written; then the position
--- is recorded. Returns how many were written.
-CREATE FUNCTION relata.backfill_batch(track int, part oid, filenode oid, next_block bigint, blocks bigint, objects text[],
-                                      relations text[], subjects text[], condition_names text[], condition_contexts jsonb[])
-    RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- is recorded. It begins anew when the last backfill was finished, or the table rewritten.
+CREATE FUNCTION relata.backfill_batch(tab regclass, part regclass, batch int, OUT next_block bigint, OUT blocks bigint,
+                                      OUT emitted bigint)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    of constant text := (SELECT store FROM relata.tracked t WHERE t.id = backfill_batch.track);
+    t constant relata.tracked := (SELECT k FROM relata.tracked k WHERE k.tab = backfill_batch.tab);
+    node constant oid := pg_relation_filenode(part);
+    density constant float8 := (SELECT c.reltuples / nullif(c.relpages, 0) FROM pg_class c WHERE c.oid = part AND c.reltuples > 0);
+    b relata.backfill;
     o text[];
     r text[];
     s text[];
     bad record;
     n bigint := 0;
 BEGIN
-    FOR bad IN SELECT * FROM unnest(objects, relations, subjects) AS k(o, r, s)
-               WHERE relata.tuple_ok(k.o, k.r, k.s) IS NOT TRUE LOOP
-        PERFORM relata.check_tuple(bad.o, bad.r, bad.s);
+    IF t.id IS NULL OR part <> tab AND part NOT IN (SELECT p.relid FROM pg_partition_tree(tab) p WHERE p.isleaf) THEN
+        RAISE EXCEPTION '% is not tracked', part USING ERRCODE = 'RL003', HINT = 'Call relata.track first.';
+    END IF;
+    INSERT INTO relata.backfill AS b (track, part, filenode, next_block, blocks) VALUES (t.id, backfill_batch.part, 0, 0, 0)
+    ON CONFLICT (track, part) DO NOTHING;
+    SELECT * INTO b FROM relata.backfill b WHERE b.track = t.id AND b.part = backfill_batch.part FOR UPDATE;
+    IF b.finished_at IS NOT NULL OR b.filenode <> node THEN
+        b.filenode := node;
+        b.next_block := 0;
+        b.emitted := 0;
+        b.finished_at := NULL;
+        b.started_at := clock_timestamp();
+        b.blocks := pg_relation_size(part) / current_setting('block_size')::int;
+    END IF;
+    next_block := b.next_block + greatest((batch / coalesce(greatest(density, 1), 50))::bigint, 1);
+    blocks := b.blocks;
+    FOR bad IN SELECT k.object, k.relation, k.subject FROM relata.rows_of(tab, part, b.next_block, backfill_batch.next_block) k
+               WHERE relata.tuple_ok(k.object, k.relation, k.subject) IS NOT TRUE LOOP
+        PERFORM relata.check_tuple(bad.object, bad.relation, bad.subject);
     END LOOP;
     SELECT array_agg(k.o), array_agg(k.r), array_agg(k.s) INTO o, r, s
-    FROM (SELECT DISTINCT k.o COLLATE "C" AS o, k.r COLLATE "C" AS r, k.s COLLATE "C" AS s
-          FROM unnest(objects, relations, subjects, condition_names, condition_contexts) AS k(o, r, s, n, c)
-          WHERE (SELECT true FROM relata.tuple t
-                 WHERE t.object = k.o AND t.relation = k.r AND t.subject = k.s AND t.store = of AND t.present
-                   AND NOT relata.doomed(t.store, t.object, t.subject, t.version)
-                   AND t.condition_name IS NOT DISTINCT FROM k.n
-                   AND t.condition_context IS NOT DISTINCT FROM nullif(k.c, '{}')) IS NULL) k;
+    FROM (SELECT DISTINCT k.object COLLATE "C" AS o, k.relation COLLATE "C" AS r, k.subject COLLATE "C" AS s
+          FROM relata.rows_of(tab, part, b.next_block, backfill_batch.next_block) AS k
+          WHERE (SELECT true FROM relata.tuple u
+                 WHERE u.object = k.object AND u.relation = k.relation AND u.subject = k.subject AND u.store = t.store
+                   AND u.present AND u.condition_name IS NOT DISTINCT FROM k.condition_name
+                   AND u.condition_context IS NOT DISTINCT FROM nullif(k.condition_context, '{}')
+                   AND NOT relata.doomed(u.store, u.object, u.subject, u.version)) IS NULL) k;
     IF o IS NOT NULL THEN
-        PERFORM relata.lock_keys(of, o, r, s);
-        n := relata.reconcile(of, o, r, s, 'relata.backfill', NULL);
+        PERFORM relata.lock_keys(t.store, o, r, s);
+        n := relata.reconcile(t.store, o, r, s, 'relata.backfill', NULL);
     END IF;
-    INSERT INTO relata.backfill AS b (track, part, filenode, next_block, blocks, emitted, finished_at)
-    VALUES (backfill_batch.track, backfill_batch.part, backfill_batch.filenode, backfill_batch.next_block,
-            backfill_batch.blocks, n,
-            CASE WHEN backfill_batch.next_block >= backfill_batch.blocks THEN clock_timestamp() END)
-    ON CONFLICT (track, part) DO UPDATE
-        SET filenode = excluded.filenode, next_block = excluded.next_block, blocks = excluded.blocks,
-            emitted = excluded.emitted + CASE WHEN b.finished_at IS NULL THEN b.emitted ELSE 0 END,
-            started_at = CASE WHEN b.finished_at IS NULL THEN b.started_at ELSE excluded.started_at END,
-            updated_at = clock_timestamp(), finished_at = excluded.finished_at;
-    RETURN n;
+    emitted := b.emitted + n;
+    UPDATE relata.backfill u
+    SET filenode = b.filenode, next_block = backfill_batch.next_block, blocks = backfill_batch.blocks,
+        emitted = backfill_batch.emitted, started_at = b.started_at, updated_at = clock_timestamp(),
+        finished_at = CASE WHEN backfill_batch.next_block >= backfill_batch.blocks THEN clock_timestamp() END
+    WHERE u.track = t.id AND u.part = backfill_batch.part;
 END $$;
 
 -- ---------------------------------------------------------------------------------------------------------------------
@@ -509,10 +541,10 @@ END $$;
 -- Refuses a `when` that is no boolean expression over the row alone: subqueries, and functions whose answer can change
 -- while the row does not (now(), for example), would change tuples without any trigger. An index predicate has the same
 -- rules, so the server judges, on an empty copy of the table.
-CREATE FUNCTION relata.check_when(tab regclass, expr text, alias text) RETURNS void
+CREATE FUNCTION relata.check_when(tab regclass, expr text, alias text, place text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    probe constant text := 'relata_track.' || quote_ident(alias);
+    probe constant text := format('%I.%I', place, alias);
     c refcursor;
     detail text;
 BEGIN
@@ -529,7 +561,7 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation OR feature_not_supported OR
 END $$;
 
 -- One entry of a mapping.
-CREATE FUNCTION relata.track_rule(tab regclass, alias text, entry jsonb, OUT object text[], OUT relation text[],
+CREATE FUNCTION relata.track_rule(tab regclass, alias text, place text, entry jsonb, OUT object text[], OUT relation text[],
                                   OUT subject text[], OUT columns text[], OUT query text, OUT conditional boolean)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -567,7 +599,7 @@ BEGIN
         PERFORM relata.refuse_mapping('"when" must be a string', format('entry %s.', entry), 'Write an SQL expression.');
     END IF;
     IF entry ->> 'when' IS NOT NULL THEN
-        PERFORM relata.check_when(tab, entry ->> 'when', alias);
+        PERFORM relata.check_when(tab, entry ->> 'when', alias, place);
     END IF;
     conditional := cond IS NOT NULL;
     IF conditional THEN
@@ -594,7 +626,7 @@ BEGIN
 END $$;
 
 -- SQL that finds which of given keys a rule's rows stand for, by equality on the columns that the keys name.
-CREATE FUNCTION relata.track_lookup(tab regclass, view_name text, object text[], relation text[], subject text[],
+CREATE FUNCTION relata.track_lookup(tab regclass, place text, view_name text, object text[], relation text[], subject text[],
                                     conditional boolean) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -624,11 +656,11 @@ BEGIN
     -- Without a condition one row is enough, though thousands may stand for the same tuple.
     RETURN format(CASE WHEN conditional
                        THEN 'SELECT k.n, v.condition_name, v.condition_context FROM unnest($1, $2, $3) WITH ORDINALITY AS '
-                            'k(o, r, s, n)%1$s, relata_track.%2$I AS v WHERE v.object = k.o AND v.relation = k.r AND v.subject = k.s%3$s'
+                            'k(o, r, s, n)%1$s, %4$I.%2$I AS v WHERE v.object = k.o AND v.relation = k.r AND v.subject = k.s%3$s'
                        ELSE 'SELECT k.n, NULL::text, NULL::jsonb FROM unnest($1, $2, $3) WITH ORDINALITY AS k(o, r, s, n)%1$s '
-                            'WHERE EXISTS (SELECT FROM relata_track.%2$I AS v WHERE v.object = k.o AND v.relation = k.r '
+                            'WHERE EXISTS (SELECT FROM %4$I.%2$I AS v WHERE v.object = k.o AND v.relation = k.r '
                             'AND v.subject = k.s%3$s)' END,
-                  matches, view_name, joins);
+                  matches, view_name, joins, place);
 END $$;
 
 -- NULL, or the index that a rule's lookups lack: one that begins with any column of its object or subject will do.
@@ -653,8 +685,8 @@ BEGIN
 END $$;
 
 -- The functions and triggers of a table.
-CREATE FUNCTION relata.track_generate(track int, f text, tab regclass, store text, source text, conditional boolean,
-                                      statement_level boolean, lookups text[], expected text[], owner text) RETURNS void
+CREATE FUNCTION relata.track_generate(place text, f text, tab regclass, store text, source text, conditional boolean,
+                                      statement_level boolean, lookups text[], expected text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- Without conditions a tuple is its key, and what appears can be written as it is.
@@ -674,7 +706,7 @@ DECLARE
     fn text;
 BEGIN
     body := format($f$
--- Generated by relata.track. Source of table %1$s: relata.tracked %2$s.
+-- Generated by relata.track for table %1$s.
 DECLARE
     x record;
 BEGIN
@@ -687,65 +719,175 @@ BEGIN
             %5$s %6$s
     END IF;
     RETURN NULL;
-END $f$, tab, track,
+END $f$, tab, NULL,
         format(chunked, format('SELECT q.object, q.relation, q.subject, %s AS added FROM (%s) q', added, new_rows)),
         format(chunked, format('SELECT q.object, q.relation, q.subject, false AS added FROM (%s) q', old_rows)),
         format(chunked, format('SELECT q.object, q.relation, q.subject, %s AS added FROM (TABLE n EXCEPT TABLE o) q UNION ALL '
                                'SELECT q.object, q.relation, q.subject, false AS added FROM (TABLE o EXCEPT TABLE n) q', added)),
         apply, cols, new_rows, old_rows);
-    EXECUTE format('CREATE FUNCTION relata_track.%I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER '
-                   'SET search_path = pg_catalog, pg_temp AS %L', f || '_change', body);
+    EXECUTE format('CREATE FUNCTION %I.%I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER '
+                   'SET search_path = pg_catalog, pg_temp AS %L', place, f || '_change', body);
     body := format($f$
 DECLARE
     x record;
 BEGIN
     IF TG_WHEN = 'BEFORE' THEN
+        PERFORM relata.check_isolation('TRUNCATE of tracked table ' || TG_RELID::regclass);
         FOR x IN EXECUTE 'SELECT array_agg(d.object) AS o, array_agg(d.relation) AS r, array_agg(d.subject) AS s FROM '
             '(SELECT q.*, row_number() OVER () / 100000 AS chunk FROM (' || format(%2$L, 'ONLY ' || TG_RELID::regclass, '')
             || ') q) d WHERE d.object IS NOT NULL GROUP BY d.chunk' LOOP
-            PERFORM relata.track_stash(%1$s, x.o, x.r, x.s);
+            PERFORM relata.track_stash('%1$s', x.o, x.r, x.s);
         END LOOP;
     ELSE
-        PERFORM relata.track_unstash(%1$s);
+        PERFORM relata.track_unstash('%1$s');
     END IF;
     RETURN NULL;
-END $f$, track, source);
-    EXECUTE format('CREATE FUNCTION relata_track.%I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER '
-                   'SET search_path = pg_catalog, pg_temp AS %L', f || '_truncate', body);
-    EXECUTE format('CREATE FUNCTION relata_track.%I(text[], text[], text[]) RETURNS TABLE (n bigint, condition_name text, '
+END $f$, tab::oid, source);
+    EXECUTE format('CREATE FUNCTION %I.%I() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER '
+                   'SET search_path = pg_catalog, pg_temp AS %L', place, f || '_truncate', body);
+    EXECUTE format('CREATE FUNCTION %I.%I(text[], text[], text[]) RETURNS TABLE (n bigint, condition_name text, '
                    'condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp '
-                   'SET row_security = off AS %L', f || '_yields',
+                   'SET row_security = off SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS %L', place, f || '_yields',
                    E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY ' || array_to_string(lookups, E'\n        UNION ALL ') || E';\nEND');
-    EXECUTE format('CREATE FUNCTION relata_track.%I() RETURNS TABLE (object text, relation text, subject text, '
+    EXECUTE format('CREATE FUNCTION %I.%I() RETURNS TABLE (object text, relation text, subject text, '
                    'condition_name text, condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER '
-                   'SET search_path = pg_catalog, pg_temp SET row_security = off AS %L', f || '_expected',
+                   'SET search_path = pg_catalog, pg_temp SET row_security = off AS %L', place, f || '_expected',
                    E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY SELECT DISTINCT ON (1, 2, 3) * FROM ('
                    || array_to_string(expected, E'\n        UNION ALL ')
                    || E') e ORDER BY 1, 2, 3, e.condition_name NULLS FIRST, e.condition_context::text COLLATE "C" NULLS FIRST;\nEND');
-    FOREACH fn IN ARRAY ARRAY['_change()', '_truncate()', '_yields(text[], text[], text[])', '_expected()'] LOOP
-        EXECUTE format('ALTER FUNCTION relata_track.%s OWNER TO %s', f || fn, owner);
-        EXECUTE format('REVOKE ALL ON FUNCTION relata_track.%s FROM PUBLIC', f || fn);
+    body := format($f$#variable_conflict use_column
+BEGIN
+    RETURN QUERY EXECUTE format(%L, format('(SELECT * FROM ONLY %%s WHERE ctid >= ''(%%s,0)'' AND ctid < ''(%%s,0)'')', part, low, high), '');
+END $f$, source);
+    EXECUTE format('CREATE FUNCTION %I.%I(part regclass, low bigint, high bigint) RETURNS TABLE (object text, relation text, '
+                   'subject text, condition_name text, condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER '
+                   'SET search_path = pg_catalog, pg_temp SET row_security = off AS %L', place, f || '_rows', body);
+    FOREACH fn IN ARRAY ARRAY['_change()', '_truncate()', '_yields(text[], text[], text[])', '_expected()', '_rows(regclass, bigint, bigint)'] LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %I.%s FROM PUBLIC', place, f || fn);
+        IF fn !~ 'change|truncate' THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %I.%s TO relata_lookup', place, f || fn);
+        END IF;
     END LOOP;
-    EXECUTE format('GRANT EXECUTE ON FUNCTION relata_track.%1$I(text[], text[], text[]), relata_track.%2$I() TO relata_lookup',
-                   f || '_yields', f || '_expected');
     IF statement_level THEN
         EXECUTE format('CREATE TRIGGER relata_insert AFTER INSERT ON %s REFERENCING NEW TABLE AS relata_new '
-                       'FOR EACH STATEMENT EXECUTE FUNCTION relata_track.%I()', tab, f || '_change');
+                       'FOR EACH STATEMENT EXECUTE FUNCTION %I.%I()', tab, place, f || '_change');
         EXECUTE format('CREATE TRIGGER relata_update AFTER UPDATE ON %s REFERENCING OLD TABLE AS relata_old NEW TABLE AS '
-                       'relata_new FOR EACH STATEMENT EXECUTE FUNCTION relata_track.%I()', tab, f || '_change');
+                       'relata_new FOR EACH STATEMENT EXECUTE FUNCTION %I.%I()', tab, place, f || '_change');
         EXECUTE format('CREATE TRIGGER relata_delete AFTER DELETE ON %s REFERENCING OLD TABLE AS relata_old '
-                       'FOR EACH STATEMENT EXECUTE FUNCTION relata_track.%I()', tab, f || '_change');
+                       'FOR EACH STATEMENT EXECUTE FUNCTION %I.%I()', tab, place, f || '_change');
     ELSE
         EXECUTE format('CREATE TRIGGER relata_change AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW '
-                       'EXECUTE FUNCTION relata_track.%I()', tab, f || '_change');
+                       'EXECUTE FUNCTION %I.%I()', tab, place, f || '_change');
     END IF;
     FOR part IN SELECT p.relid FROM pg_partition_tree(tab) p WHERE p.isleaf UNION SELECT tab WHERE statement_level
                     OR NOT EXISTS (SELECT FROM pg_partition_tree(tab)) LOOP
         EXECUTE format('CREATE TRIGGER relata_truncate_1 BEFORE TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION '
-                       'relata_track.%I()', part, f || '_truncate');
+                       '%I.%I()', part, place, f || '_truncate');
         EXECUTE format('CREATE TRIGGER relata_truncate_2 AFTER TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION '
-                       'relata_track.%I()', part, f || '_truncate');
+                       '%I.%I()', part, place, f || '_truncate');
     END LOOP;
+END $$;
+
+-- The schema of what is generated for an owner's tables; only that owner can create anything there.
+CREATE FUNCTION relata.track_place(tab regclass) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner constant oid := (SELECT relowner FROM pg_class WHERE oid = tab);
+    place constant text := 'relata_track_' || owner;
+BEGIN
+    IF NOT pg_has_role(owner, 'relata_service', 'USAGE') THEN
+        RAISE EXCEPTION 'the owner of table % may not write tuples', tab USING ERRCODE = '42501',
+            HINT = format('GRANT relata_service TO %s;', owner::regrole);
+    END IF;
+    IF to_regnamespace(place) IS NULL THEN
+        EXECUTE format('CREATE SCHEMA %I', place);
+    END IF;
+    IF (SELECT n.nspowner <> current_user::regrole FROM pg_namespace n WHERE n.nspname = place) THEN
+        RAISE EXCEPTION 'schema % belongs to somebody else', place USING ERRCODE = '42501', HINT = 'Find out who made it, and drop it.';
+    END IF;
+    IF NOT has_schema_privilege(owner, place, 'USAGE, CREATE') OR NOT has_schema_privilege('relata_lookup', place, 'USAGE') THEN
+        EXECUTE format('GRANT USAGE, CREATE ON SCHEMA %I TO %s', place, owner::regrole);
+        EXECUTE format('GRANT USAGE ON SCHEMA %I TO relata_lookup', place);
+    END IF;
+    RETURN place;
+END $$;
+
+-- Registers a table whose functions are there: its owner made them, for nobody else could.
+CREATE FUNCTION relata.track_register(tab regclass, store text, mapping jsonb, rules jsonb) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner constant oid := (SELECT relowner FROM pg_class WHERE oid = tab);
+    place constant text := relata.track_place(tab);
+    this int;
+BEGIN
+    IF (SELECT count(*) FROM pg_proc p WHERE p.pronamespace = place::regnamespace AND p.proowner = owner AND p.prosecdef
+        AND p.proname IN (SELECT format('t%s_%s', tab::oid, k) FROM unnest(ARRAY['change', 'truncate', 'yields', 'expected', 'rows']) k)) <> 5
+       OR relata.store_ok(store) IS NOT TRUE THEN
+        RAISE EXCEPTION 'table % was not prepared by its owner', tab USING ERRCODE = '42501', HINT = 'Call relata.track.';
+    END IF;
+    INSERT INTO relata.tracked (tab, store, mapping, place) VALUES (tab, store, mapping, place) RETURNING id INTO this;
+    INSERT INTO relata.tracked_rule (track, n, object_type, relation, subject_type)
+    SELECT this, r.i, r.v ->> 0, r.v ->> 1, r.v ->> 2 FROM jsonb_array_elements(rules) WITH ORDINALITY r(v, i);
+    RETURN this;
+END $$;
+
+-- Forgets a table whose functions its owner has dropped.
+CREATE FUNCTION relata.track_unregister(tab regclass, remove boolean) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    t constant relata.tracked := (SELECT k FROM relata.tracked k WHERE k.tab = track_unregister.tab);
+BEGIN
+    IF EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = to_regnamespace(t.place) AND p.proname = format('t%s_change', tab::oid)) THEN
+        RAISE EXCEPTION 'table % is tracked', tab USING ERRCODE = '42501', HINT = 'Call relata.untrack as its owner.';
+    END IF;
+    DELETE FROM relata.tracked_rule r WHERE r.track = t.id;
+    IF remove THEN -- the rules are gone already, so the table's rows do not count
+        PERFORM relata.track_unstash(tab);
+    END IF;
+    DELETE FROM relata.tracked k WHERE k.id = t.id;
+END $$;
+
+-- What has to be done as the table's owner; returns the rules.
+CREATE FUNCTION relata.track_install(tab regclass, store text, mapping jsonb, place text) RETURNS jsonb
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    c constant pg_class := (SELECT k FROM pg_class k WHERE k.oid = tab);
+    f constant text := 't' || tab::oid; -- prefix of generated names
+    rule record;
+    entry jsonb;
+    src text := '';
+    lookups text[] := '{}';
+    expected text[] := '{}';
+    rules jsonb := '[]';
+    conditional boolean := false;
+    n int := 0;
+    advice text;
+BEGIN
+    FOR entry IN SELECT jsonb_array_elements(mapping) LOOP
+        n := n + 1;
+        IF jsonb_typeof(entry) <> 'object' THEN
+            PERFORM relata.refuse_mapping('an entry of the mapping must be an object', format('entry %s.', entry), 'Use {"object": ..}.');
+        END IF;
+        rule := relata.track_rule(tab, c.relname, place, entry);
+        conditional := conditional OR rule.conditional;
+        src := src || CASE WHEN n > 1 THEN ' UNION ALL ' ELSE '' END || rule.query;
+        EXECUTE format('CREATE VIEW %I.%I AS ', place, f || '_r' || n)
+            || format(rule.query, CASE c.relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || tab,
+                      (SELECT string_agg(format(', %I.%I AS %I', c.relname, col, 'key_' || col), '') FROM unnest(rule.columns) col));
+        lookups := lookups || relata.track_lookup(tab, place, f || '_r' || n, rule.object, rule.relation, rule.subject, rule.conditional);
+        expected := expected || format('SELECT v.object, v.relation, v.subject, v.condition_name, v.condition_context FROM %I.%I v', place, f || '_r' || n);
+        rules := rules || jsonb_build_array(jsonb_build_array(
+            CASE WHEN strpos(rule.object[1], ':') > 0 THEN split_part(rule.object[1], ':', 1) END,
+            CASE WHEN cardinality(rule.relation) = 1 THEN rule.relation[1] END,
+            CASE WHEN strpos(rule.subject[1], ':') > 0 THEN split_part(rule.subject[1], ':', 1) END));
+        advice := relata.track_advice(tab, rule.object, rule.subject);
+        IF advice IS NOT NULL THEN
+            RAISE NOTICE 'deleting rows of % will scan it for others with the same tuple', tab USING HINT = advice;
+        END IF;
+    END LOOP;
+    PERFORM relata.track_generate(place, f, tab, store, src, conditional,
+                                  c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = tab), lookups, expected);
+    RETURN rules;
 END $$;
 
 CREATE FUNCTION relata.track(tab regclass, mapping jsonb, store text DEFAULT 'default') RETURNS int
@@ -753,21 +895,12 @@ CREATE FUNCTION relata.track(tab regclass, mapping jsonb, store text DEFAULT 'de
 DECLARE
     c pg_class;
     old relata.tracked;
-    owner text;
+    place text;
+    install text;
+    rules jsonb;
     this int;
-    f text; -- prefix of generated names
-    statement_level boolean;
-    rule record;
-    entry jsonb;
-    src text := '';
-    lookups text[] := '{}';
-    expected text[] := '{}';
-    conditional boolean := false;
-    n int := 0;
-    advice text;
 BEGIN
     SELECT * INTO c FROM pg_class WHERE oid = tab;
-    owner := c.relowner::regrole::text;
     IF c.relkind NOT IN ('r', 'p') OR c.relpersistence <> 'p' THEN
         PERFORM relata.refuse_mapping(format('%s cannot be tracked', tab),
             'only ordinary and partitioned tables can; an unlogged table is emptied by a crash without any trigger.',
@@ -775,10 +908,6 @@ BEGIN
     END IF;
     IF NOT pg_has_role(c.relowner, 'USAGE') THEN
         RAISE EXCEPTION 'must be owner of table %', tab USING ERRCODE = '42501';
-    END IF;
-    IF NOT pg_has_role(c.relowner, 'relata_service', 'USAGE') THEN
-        RAISE EXCEPTION 'the owner of table % may not write tuples', tab USING ERRCODE = '42501',
-            HINT = format('GRANT relata_service TO %s;', owner);
     END IF;
     IF c.relforcerowsecurity THEN
         PERFORM relata.refuse_mapping(format('%s forces row security on its owner', tab),
@@ -801,34 +930,15 @@ BEGIN
     END IF;
     -- No row may change between here and the triggers.
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', tab);
-    INSERT INTO relata.tracked (tab, store, mapping, source) VALUES (tab, store, mapping, '') RETURNING id INTO this;
-    f := 't' || this;
-    FOR entry IN SELECT jsonb_array_elements(mapping) LOOP
-        n := n + 1;
-        IF jsonb_typeof(entry) <> 'object' THEN
-            PERFORM relata.refuse_mapping('an entry of the mapping must be an object', format('entry %s.', entry), 'Use {"object": ..}.');
-        END IF;
-        rule := relata.track_rule(tab, c.relname, entry);
-        conditional := conditional OR rule.conditional;
-        src := src || CASE WHEN n > 1 THEN ' UNION ALL ' ELSE '' END || rule.query;
-        EXECUTE format('CREATE VIEW relata_track.%I AS ', f || '_r' || n)
-            || format(rule.query, CASE c.relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || tab,
-                      (SELECT string_agg(format(', %I.%I AS %I', c.relname, col, 'key_' || col), '') FROM unnest(rule.columns) col));
-        EXECUTE format('ALTER VIEW relata_track.%I OWNER TO %s', f || '_r' || n, owner);
-        lookups := lookups || relata.track_lookup(tab, f || '_r' || n, rule.object, rule.relation, rule.subject, rule.conditional);
-        expected := expected || format('SELECT v.object, v.relation, v.subject, v.condition_name, v.condition_context FROM relata_track.%I v', f || '_r' || n);
-        INSERT INTO relata.tracked_rule VALUES (this, n,
-            CASE WHEN strpos(rule.object[1], ':') > 0 THEN split_part(rule.object[1], ':', 1) END,
-            CASE WHEN cardinality(rule.relation) = 1 THEN rule.relation[1] END,
-            CASE WHEN strpos(rule.subject[1], ':') > 0 THEN split_part(rule.subject[1], ':', 1) END);
-        advice := relata.track_advice(tab, rule.object, rule.subject);
-        IF advice IS NOT NULL THEN
-            RAISE NOTICE 'deleting rows of % will scan it for others with the same tuple', tab USING HINT = advice;
-        END IF;
-    END LOOP;
-    UPDATE relata.tracked t SET source = src WHERE t.id = this;
-    statement_level := c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = tab);
-    PERFORM relata.track_generate(this, f, tab, store, src, conditional, statement_level, lookups, expected, owner);
+    place := relata.track_place(tab);
+    -- By a function of the owner: the caller may be more than that, and must not run the owner's expressions.
+    install := format('%I.%I', place, 't' || tab::oid || '_install');
+    EXECUTE format('CREATE FUNCTION %s() RETURNS jsonb LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
+                   install, format('SELECT relata.track_install(%L, %L, %L, %L)', tab::oid, store, mapping, place));
+    EXECUTE format('ALTER FUNCTION %s() OWNER TO %s', install, c.relowner::regrole);
+    EXECUTE format('SELECT %s()', install) INTO rules;
+    EXECUTE format('DROP FUNCTION %s()', install);
+    this := relata.track_register(tab, store, mapping, rules);
     IF EXISTS (SELECT FROM pg_class WHERE oid = tab AND reltuples > 0) THEN
         RAISE NOTICE 'rows that % holds already have no tuples yet', tab
             USING HINT = format('CALL relata.backfill(%L);', tab::text);
@@ -844,7 +954,6 @@ DECLARE
     c constant pg_class := (SELECT k FROM pg_class k WHERE k.oid = tab);
     t relata.tracked;
     name text;
-    x record;
 BEGIN
     IF NOT pg_has_role(c.relowner, 'USAGE') THEN
         RAISE EXCEPTION 'must be owner of table %', tab USING ERRCODE = '42501';
@@ -855,26 +964,16 @@ BEGIN
     END IF;
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', tab);
     IF remove THEN
-        FOR x IN EXECUTE 'SELECT array_agg(d.object) AS o, array_agg(d.relation) AS r, array_agg(d.subject) AS s FROM '
-            '(SELECT q.*, row_number() OVER () / 100000 AS chunk FROM ('
-            || format(t.source, CASE c.relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || tab, '')
-            || ') q) d WHERE d.object IS NOT NULL GROUP BY d.chunk' LOOP
-            PERFORM relata.track_stash(t.id, x.o, x.r, x.s);
-        END LOOP;
+        PERFORM relata.check_isolation(format('relata.untrack(%L, true)', tab::text));
+        PERFORM relata.track_stash_all(tab);
     END IF;
-    EXECUTE format('DROP FUNCTION relata_track.%I() CASCADE', 't' || t.id || '_change');
-    EXECUTE format('DROP FUNCTION relata_track.%I() CASCADE', 't' || t.id || '_truncate');
-    EXECUTE format('DROP FUNCTION relata_track.%I(text[], text[], text[])', 't' || t.id || '_yields');
-    EXECUTE format('DROP FUNCTION relata_track.%I()', 't' || t.id || '_expected');
-    FOR name IN SELECT format('relata_track.%I', 't' || t.id || '_r' || r.n) FROM relata.tracked_rule r WHERE r.track = t.id LOOP
+    FOREACH name IN ARRAY ARRAY['change()', 'truncate()', 'yields(text[], text[], text[])', 'expected()', 'rows(regclass, bigint, bigint)'] LOOP
+        EXECUTE format('DROP FUNCTION %I.t%s_%s CASCADE', t.place, tab::oid, name);
+    END LOOP;
+    FOR name IN SELECT format('%I.t%s_r%s', t.place, tab::oid, r.n) FROM relata.tracked_rule r WHERE r.track = t.id LOOP
         EXECUTE 'DROP VIEW ' || name;
     END LOOP;
-    IF remove THEN
-        -- The table's rules are gone already, so its rows do not count.
-        DELETE FROM relata.tracked_rule r WHERE r.track = t.id;
-        PERFORM relata.track_unstash(t.id);
-    END IF;
-    DELETE FROM relata.tracked k WHERE k.id = t.id;
+    PERFORM relata.track_unregister(tab, remove);
 END $$;
 
 -- Writes the tuples of rows that were there before relata.track, some blocks a transaction. Interrupted, it goes on where it
@@ -883,48 +982,30 @@ END $$;
 CREATE PROCEDURE relata.backfill(tab regclass, batch int DEFAULT 10000)
     LANGUAGE plpgsql AS $$
 DECLARE
-    t relata.tracked;
-    b relata.backfill;
-    part record;
+    part regclass;
     x record;
-    node oid;
-    blocks bigint;
-    step bigint;
-    pos bigint;
-    n bigint;
-    total bigint;
     tries int;
 BEGIN
     COMMIT;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    SELECT * INTO t FROM relata.tracked k WHERE k.tab = backfill.tab;
-    IF NOT FOUND THEN
+    IF NOT EXISTS (SELECT FROM relata.tracked k WHERE k.tab = backfill.tab) THEN
         RAISE EXCEPTION '% is not tracked', tab USING ERRCODE = 'RL003', HINT = 'Call relata.track first.';
+    END IF;
+    IF NOT pg_has_role((SELECT c.relowner FROM pg_class c WHERE c.oid = tab), 'USAGE') THEN
+        RAISE EXCEPTION 'must be owner of table %', tab USING ERRCODE = '42501';
     END IF;
     IF batch IS NULL OR batch < 1 THEN
         RAISE EXCEPTION 'batch must be at least 1 row' USING ERRCODE = 'RL003', DETAIL = format('batch is %s.', batch);
     END IF;
-    FOR part IN SELECT c.oid, c.oid::regclass AS name, CASE WHEN c.reltuples > 0 THEN greatest(c.reltuples / nullif(c.relpages, 0), 1) END AS density
-                FROM pg_class c
+    FOR part IN SELECT c.oid FROM pg_class c
                 WHERE c.relkind = 'r' AND (c.oid = tab OR c.oid IN (SELECT p.relid FROM pg_partition_tree(tab) p WHERE p.isleaf))
                 ORDER BY c.oid LOOP
-        blocks := pg_relation_size(part.oid) / current_setting('block_size')::int;
-        step := greatest((batch / coalesce(part.density, 50))::bigint, 1);
-        node := pg_relation_filenode(part.oid);
-        SELECT * INTO b FROM relata.backfill k WHERE k.track = t.id AND k.part = part.oid;
-        pos := CASE WHEN b.finished_at IS NULL AND b.filenode = node THEN b.next_block ELSE 0 END;
-        total := CASE WHEN pos > 0 THEN b.emitted ELSE 0 END;
         LOOP
             tries := 0;
             LOOP
                 BEGIN
-                    EXECUTE 'SELECT array_agg(q.object) AS o, array_agg(q.relation) AS r, array_agg(q.subject) AS s, '
-                        'array_agg(q.condition_name) AS cn, array_agg(q.condition_context) AS cc FROM ('
-                        || format(t.source, format('(SELECT * FROM ONLY %s WHERE ctid >= ''(%s,0)'' AND ctid < ''(%s,0)'')',
-                                                   part.name, pos, pos + step), '')
-                        || ') q' INTO x;
-                    n := relata.backfill_batch(t.id, part.oid, node, pos + step, blocks, x.o, x.r, x.s, x.cn, x.cc);
+                    x := relata.backfill_batch(tab, part, batch);
                     EXIT;
                 EXCEPTION WHEN deadlock_detected OR serialization_failure THEN
                     tries := tries + 1;
@@ -936,22 +1017,15 @@ BEGIN
             COMMIT;
             SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
             PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-            total := total + n;
-            pos := pos + step;
-            IF pg_relation_filenode(part.oid) IS DISTINCT FROM node THEN -- rewritten: rows stand elsewhere now
-                node := pg_relation_filenode(part.oid);
-                pos := 0;
-                blocks := pg_relation_size(part.oid) / current_setting('block_size')::int;
-            END IF;
-            RAISE NOTICE '%: block % of %, % tuples written', part.name, least(pos, blocks), blocks, total;
-            EXIT WHEN pos >= blocks;
+            RAISE NOTICE '%: block % of %, % tuples written', part, least(x.next_block, x.blocks), x.blocks, x.emitted;
+            EXIT WHEN x.next_block >= x.blocks;
         END LOOP;
     END LOOP;
 END $$;
 
 -- ---------------------------------------------------------------------------------------------------------------------
--- Rights. The two functions that call table owners' code belong to a role that may only that.
-GRANT USAGE ON SCHEMA relata, relata_track TO relata_lookup;
+-- Rights. The three functions that call table owners' code belong to a role that may only that.
+GRANT USAGE ON SCHEMA relata TO relata_lookup;
 GRANT SELECT ON relata.tracked, relata.tracked_rule TO relata_lookup;
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA relata FROM PUBLIC;
 REVOKE EXECUTE ON ALL PROCEDURES IN SCHEMA relata FROM PUBLIC;
@@ -959,21 +1033,22 @@ DO $$
 BEGIN
     EXECUTE format('GRANT relata_lookup TO %I', current_user);
     EXECUTE 'GRANT CREATE ON SCHEMA relata TO relata_lookup';
-    EXECUTE format('GRANT EXECUTE ON FUNCTION relata.yielded, relata.expected TO %I, relata_auditor, relata_repair', current_user);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION relata.yielded, relata.expected, relata.rows_of TO %I', current_user);
+    GRANT EXECUTE ON FUNCTION relata.yielded, relata.expected TO relata_auditor, relata_repair;
     ALTER FUNCTION relata.yielded OWNER TO relata_lookup;
     ALTER FUNCTION relata.expected OWNER TO relata_lookup;
+    ALTER FUNCTION relata.rows_of OWNER TO relata_lookup;
     EXECUTE 'REVOKE CREATE ON SCHEMA relata FROM relata_lookup';
 END $$;
 
-GRANT USAGE, CREATE ON SCHEMA relata_track TO relata_service;
-GRANT SELECT, INSERT, DELETE, UPDATE (source) ON relata.tracked TO relata_service;
-GRANT SELECT, INSERT, DELETE ON relata.tracked_rule TO relata_service;
+GRANT SELECT ON relata.tracked, relata.tracked_rule TO relata_service;
 GRANT SELECT ON relata.backfill TO relata_service;
 GRANT SELECT ON relata.tracked, relata.tracked_rule, relata.backfill TO relata_auditor, relata_repair;
 GRANT EXECUTE ON FUNCTION relata.encode_bytes(text, text), relata.encode_id(text), relata.encode_id(text, text),
     relata.decode_id(text) TO relata_service, relata_relay, relata_writer, relata_lister, relata_auditor, relata_repair;
 GRANT EXECUTE ON FUNCTION relata.as_bigint, relata.as_uuid, relata.refuse_mapping, relata.template_parts, relata.template_also,
     relata.template_match, relata.template_sql, relata.context_sql, relata.check_when, relata.track_column, relata.track_rule,
-    relata.track_lookup, relata.track_advice, relata.track_generate, relata.track_apply, relata.track_stash,
-    relata.track_unstash, relata.backfill_batch, relata.track, relata.untrack TO relata_service;
+    relata.track_lookup, relata.track_advice, relata.track_generate, relata.track_place, relata.track_install,
+    relata.track_register, relata.track_unregister, relata.track_apply, relata.track_stash, relata.track_stash_all,
+    relata.track_unstash, relata.check_isolation, relata.backfill_batch, relata.track, relata.untrack TO relata_service;
 GRANT EXECUTE ON PROCEDURE relata.backfill TO relata_service;

@@ -176,3 +176,36 @@ INSERT INTO relata.dead_letter (store, op, object, relation, subject, code, reas
 SELECT t.eq(string_agg(store || ' ' || pending || ' ' || (oldest_age_seconds >= 300) || ' ' || parked, ', ' ORDER BY store), 'default 1 false 0, other 2 true 0, parked 0 false 1', 'O01: lag by store, from the table') FROM relata.lag;
 SELECT t.eq(relata.pending('other', 1)::text, '1', 'pending is counted up to a cap');
 SELECT t.ok(NOT EXISTS (SELECT FROM relata.lag WHERE oldest_age_seconds < 0), 'no negative age');
+SELECT t.eq(string_agg(store || ' ' || pinned, ', ' ORDER BY store), 'default false, other false, parked false', 'a store that nobody pinned is shown so') FROM relata.lag;
+INSERT INTO relata.store (name, store_id) VALUES ('other', '01ABC');
+SELECT t.ok(pinned, 'a pinned one too') FROM relata.lag WHERE store = 'other';
+
+-- ---- errors: hints that fit, and a context of a few lines ----
+CREATE FUNCTION t.said(stmt text) RETURNS TABLE (what text, hint text, lines int) LANGUAGE plpgsql AS $$
+DECLARE context text;
+BEGIN
+    EXECUTE stmt;
+EXCEPTION WHEN SQLSTATE 'RL001' THEN
+    GET STACKED DIAGNOSTICS what = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT, context = PG_EXCEPTION_CONTEXT;
+    lines := cardinality(string_to_array(context, E'\n')) - 2; -- this function's own
+    RETURN NEXT;
+END $$;
+SELECT t.ok(s.what LIKE x.what AND s.hint LIKE x.hint AND s.lines <= 12, format('%s -> %s (%s), %s lines', left(x.q, 60), s.what, s.hint, s.lines))
+FROM (VALUES ('NULL', '''viewer''', '''user:1''', 'invalid object: is missing', '%NULL%'), ('''''', '''viewer''', '''user:1''', 'invalid object: is empty', '%type before%'),
+             ('''doc:''', '''viewer''', '''user:1''', '%neither of them empty', 'Leave the tuple out%'), ('''doc:'' || repeat(''x'', 300)', '''viewer''', '''user:1''', '%304 characters%', '%shorter%'),
+             ('''doc:a b''', '''viewer''', '''user:1''', '%white space%', '%encode_id%'), ('''doc:1''', 'NULL', '''user:1''', 'invalid relation: is missing', '%model%'),
+             ('''doc:1''', '''viewer''', 'NULL', 'invalid subject: is missing', '%NULL%'), ('''doc:1''', '''viewer''', '''''', 'invalid subject: is empty', '%type before%'),
+             ('''doc:1''', '''viewer''', '''user:'' || repeat(''x'', 600)', '%605 bytes%', '%shorter%'), ('''doc:1''', '''viewer''', '''team:1#''', '%userset%', '%relation of the model%')) v(o, r, s, what, hint),
+     LATERAL (SELECT format(f, v.o, v.r, v.s) AS q, v.what, v.hint FROM unnest(ARRAY['SELECT relata.write_tuple(%s, %s, %s)', 'SELECT relata.write_tuples(ARRAY[%s], ARRAY[%s], ARRAY[%s])',
+         'INSERT INTO relata.outbox (op, object, relation, subject) VALUES (''write'', %s, %s, %s)', 'SELECT relata.delete_tuple(%s, %s, %s)']) f) x, LATERAL t.said(x.q) s;
+
+-- ---- an op outside the three, on every path ----
+SELECT t.raises(format('INSERT INTO relata.outbox (op, object, relation, subject%s) VALUES (%L, ''doc:1'', ''v'', ''user:1''%s)', c, op, v), 'RL001', 'op', format('op %L%s', op, c))
+FROM unnest(ARRAY['Write', 'upsert', '', 'write ', ' touch']) op, (VALUES ('', ''), (', condition_name', ', ''cond'''), (', headers', ', ''{}''')) x(c, v);
+SELECT t.raises('INSERT INTO relata.outbox (op, object, relation, subject) SELECT ''nope'', ''doc:'' || i, ''v'', ''user:1'' FROM generate_series(1, 3) i', 'RL001', 'op', 'op of a set');
+-- ---- a mark that a service forges skips the wake-up, never the row ----
+BEGIN;
+SELECT set_config('relata.awake', 'default', true) \g /dev/null
+SELECT relata.write_tuple('doc:forged', 'v', 'user:1') \g /dev/null
+COMMIT;
+SELECT t.eq(count(*)::text, '1', 'a forged mark: the row is there') FROM relata.outbox WHERE object = 'doc:forged';

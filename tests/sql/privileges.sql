@@ -11,6 +11,8 @@ CREATE ROLE t_lister IN ROLE relata_lister;
 CREATE ROLE t_auditor IN ROLE relata_auditor;
 CREATE ROLE t_repair IN ROLE relata_repair;
 CREATE ROLE t_nobody;
+CREATE TABLE t.bare ();
+ALTER TABLE t.bare OWNER TO t_service;
 
 -- ---- a service writes the outbox, by INSERT and by functions, and nothing else ----
 SET LOCAL ROLE t_service;
@@ -52,6 +54,7 @@ RESET ROLE;
 SELECT t.ok(to_regclass('evil.got_in') IS NULL, 'operators and functions of the caller are not used');
 
 -- ---- tracked tables: an owner's code runs with the owner's rights, whoever changes the row ----
+CREATE FUNCTION t.made(kind text, tab text DEFAULT 'public.mine') RETURNS text LANGUAGE sql AS $$ SELECT format('relata_track_%s.t%s_%s', relowner, oid, kind) FROM pg_class WHERE oid = tab::regclass $$;
 SET LOCAL ROLE t_service;
 CREATE TABLE public.mine (id int PRIMARY KEY, who text);
 SELECT relata.track('public.mine', '[{"object": "doc:{id}", "relation": "r", "subject": "user:{who}"}]') \g /dev/null
@@ -60,27 +63,59 @@ SET LOCAL ROLE t_nobody;
 INSERT INTO public.mine VALUES (1, 'a'), (2, 'b');
 DELETE FROM public.mine WHERE id = 1;
 SELECT t.raises('SELECT relata.write_tuple(''doc:1'', ''r'', ''user:1'')', '42501', NULL, 'who may change the row need not be able to write tuples');
-SELECT t.raises('SELECT relata_track.t1_expected()', '42501', NULL, 'nor call what was generated');
+SELECT t.raises('SELECT ' || t.made('expected') || '()', '42501', NULL, 'nor call what was generated');
 RESET ROLE;
 SELECT t.ok(t.ledger() LIKE '%doc:2#r@user:b%' AND t.ledger() NOT LIKE '%doc:1#r@user:a%', 'a row changed by somebody else');
 SELECT t.ok(bool_and(pg_get_userbyid(proowner) = 't_service' AND proacl IS NOT NULL AND NOT has_function_privilege('t_nobody', oid, 'EXECUTE')), 'generated functions are the owner''s, and nobody''s to call')
-FROM pg_proc WHERE pronamespace = 'relata_track'::regnamespace;
+FROM pg_proc WHERE pronamespace = (SELECT place FROM relata.tracked)::regnamespace;
+-- Another service: it can neither break it, nor take its place, nor get its own SQL run with more rights than its own.
 SET LOCAL ROLE t_other;
-SELECT t.raises('SELECT relata.track(''public.mine'', ''[]'')', '42501', NULL, 'only the owner may track');
-SELECT t.raises('SELECT relata.untrack(''public.mine'')', '42501', NULL, 'or untrack');
-SELECT t.raises('INSERT INTO relata.tracked (tab, store, mapping, source) VALUES (''public.mine2''::regclass, ''default'', ''[]'', '''')', '42P01', NULL, 'or register');
-DELETE FROM relata.tracked;
-DELETE FROM relata.tracked_rule;
-UPDATE relata.tracked SET source = '';
+CREATE TABLE public.theirs (id int PRIMARY KEY, who text);
+SELECT relata.track('public.theirs', '[{"object": "theirs:{id}", "relation": "r", "subject": "user:{who}"}]') \g /dev/null
+SELECT t.raises(q, '42501', NULL, 'not another owner''s: ' || q) FROM unnest(ARRAY[
+    'SELECT relata.track(''public.mine'', ''[]'')', 'SELECT relata.untrack(''public.mine'')', 'SELECT relata.untrack(''public.mine'', true)',
+    'SELECT relata.track_unregister(''public.mine'', false)', 'SELECT relata.track_unregister(''public.mine'', true)',
+    'SELECT relata.track_register(''t.bare'', ''default'', ''[]'', ''[]'')',
+    'DROP FUNCTION ' || t.made('change') || '() CASCADE', 'DROP FUNCTION ' || t.made('yields') || '(text[], text[], text[])', 'DROP VIEW ' || t.made('r1'),
+    'ALTER FUNCTION ' || t.made('change') || '() SECURITY INVOKER', 'CREATE OR REPLACE VIEW ' || t.made('r1') || ' AS SELECT 1',
+    'CREATE OR REPLACE FUNCTION ' || t.made('expected') || '() RETURNS int LANGUAGE sql AS ''SELECT 1''', 'CREATE FUNCTION ' || t.made('more') || '() RETURNS int LANGUAGE sql AS ''SELECT 1''',
+    'CREATE TABLE ' || t.made('more') || ' ()', 'SELECT ' || t.made('expected') || '()', 'SELECT ' || t.made('rows') || '(''public.mine'', 0, 1)', 'TABLE ' || t.made('r1'),
+    'SELECT relata.rows_of(''public.mine'', ''public.mine'', 0, 1)', 'SELECT relata.expected(''public.mine'')',
+    'ALTER TABLE public.mine DISABLE TRIGGER relata_insert', 'DROP TRIGGER relata_insert ON public.mine', 'DROP SCHEMA ' || split_part(t.made('x'), '.', 1) || ' CASCADE',
+    'INSERT INTO relata.tracked (tab, store, mapping, place) VALUES (''t.bare''::regclass, ''default'', ''[]'', ''evil'')', 'UPDATE relata.tracked SET place = ''evil''', 'DELETE FROM relata.tracked',
+    'INSERT INTO relata.tracked_rule VALUES (1, 9, NULL, NULL, NULL)', 'DELETE FROM relata.tracked_rule', 'UPDATE relata.tracked_rule SET relation = NULL', 'DELETE FROM relata.truncating', 'UPDATE relata.backfill SET next_block = 9']) q;
+SELECT t.ok(count(*) = 0, 'a service has CREATE in its own schema of generated names alone: ' || coalesce(string_agg(nspname, ' '), 'none else')) FROM pg_namespace
+WHERE nspname LIKE 'relata%' AND has_schema_privilege(nspname, 'CREATE') AND nspname <> split_part(t.made('x', 'public.theirs'), '.', 1);
 RESET ROLE;
-SELECT t.ok(count(*) = 1 AND bool_and(source <> ''), 'nor unregister, or change, another''s') FROM relata.tracked;
+SELECT t.eq(count(*)::text, '2', 'both are still registered') FROM relata.tracked;
+-- Somebody with more rights tracks, untracks and backfills a service's table: the service's SQL runs as the service.
+CREATE TABLE public.ran (who text);
+GRANT ALL ON public.ran TO PUBLIC;
+SET LOCAL ROLE t_other;
+CREATE FUNCTION evil.when(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN
+    -- A volatile change in an immutable function, as somebody who means harm would write it.
+    PERFORM evil.note(); RETURN true; END $$;
+CREATE FUNCTION evil.note() RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.ran VALUES (current_user);
+    BEGIN PERFORM set_config('role', 'none', true); INSERT INTO public.ran VALUES (current_user); EXCEPTION WHEN OTHERS THEN NULL; END; END $$;
+GRANT USAGE ON SCHEMA evil TO PUBLIC;
+CREATE TABLE public.trap (id int PRIMARY KEY, who text);
+INSERT INTO public.trap VALUES (1, 'a');
+RESET ROLE;
+SELECT relata.track('public.trap', '[{"object": "trap:{id}", "relation": "r", "subject": "user:{who}", "when": "evil.when(who) and evil.when(''x'')"}]') \g /dev/null
+SELECT relata.backfill_batch('public.trap', 'public.trap', 10) \g /dev/null
+INSERT INTO public.trap VALUES (2, 'b');
+UPDATE public.trap SET who = 'c' WHERE id = 2;
+SELECT t.eq(count(*)::text, '2', 'the trap''s tuples are there') FROM relata.expected('public.trap');
+SELECT relata.untrack('public.trap', true) \g /dev/null
+SELECT t.eq((SELECT string_agg(DISTINCT who, ',' ORDER BY who) FROM public.ran), 't_other', 'a mapping''s expressions run as the table''s owner alone');
 -- The owner turns a generated function against its callers: it runs as a role that may nothing.
 SET LOCAL ROLE t_service;
 CREATE TABLE public.loot (who text);
 GRANT ALL ON public.loot TO PUBLIC;
-CREATE OR REPLACE FUNCTION relata_track.t1_yields(text[], text[], text[]) RETURNS TABLE (n bigint, condition_name text, condition_context jsonb) LANGUAGE plpgsql VOLATILE SECURITY INVOKER AS $$
+SELECT format('CREATE OR REPLACE FUNCTION %s(text[], text[], text[])', t.made('yields')) AS yields, format('CREATE OR REPLACE FUNCTION %s()', t.made('expected')) AS expected \gset
+:yields RETURNS TABLE (n bigint, condition_name text, condition_context jsonb) LANGUAGE plpgsql VOLATILE SECURITY INVOKER AS $$
 BEGIN INSERT INTO public.loot VALUES (current_user); BEGIN DELETE FROM relata.tuple; INSERT INTO public.loot VALUES ('deleted'); EXCEPTION WHEN insufficient_privilege THEN NULL; END; RETURN; END $$;
-CREATE OR REPLACE FUNCTION relata_track.t1_expected() RETURNS TABLE (object text, relation text, subject text, condition_name text, condition_context jsonb) LANGUAGE plpgsql VOLATILE SECURITY INVOKER AS $$
+:expected RETURNS TABLE (object text, relation text, subject text, condition_name text, condition_context jsonb) LANGUAGE plpgsql VOLATILE SECURITY INVOKER AS $$
 BEGIN INSERT INTO public.loot VALUES (current_user); RETURN; END $$;
 RESET ROLE;
 SET LOCAL ROLE t_auditor;

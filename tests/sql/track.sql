@@ -70,6 +70,13 @@ SELECT t.eq(actor || ' ' || headers, 'user:admin {"traceparent": "00-1"}', 'a se
 TRUNCATE doc;
 SELECT t.eq(t.ledger(), '', 'TRUNCATE');
 SELECT t.eq(count(*)::text, '0', 'leaves nothing in the stash') FROM relata.truncating;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT t.raises('TRUNCATE public.doc', 'RL004', NULL, 'TRUNCATE cannot see later rows in repeatable read');
+SELECT t.raises('SELECT relata.untrack(''public.doc'', true)', 'RL004', NULL, 'nor can untrack that removes');
+ROLLBACK;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT t.raises('TRUNCATE public.doc', 'RL004', NULL, 'nor in serializable');
+ROLLBACK;
 
 -- ---- two rows, one tuple (D25) ----
 CREATE TABLE public.share (id serial PRIMARY KEY, doc text, who text, role text);
