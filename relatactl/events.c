@@ -107,7 +107,7 @@ static void print_text(json_t *event)
         (void)printf("%s  new writer %lld epoch %lld\n", subject,
                      (long long)json_integer_value(json_object_get(event, "writer_id")),
                      (long long)json_integer_value(json_object_get(event, "epoch")));
-    if (json_is_true(json_object_get(event, "heartbeat")))
+    else if (json_is_true(json_object_get(event, "heartbeat")))
         (void)printf("%s  heartbeat\n", subject);
     json_array_foreach(json_object_get(event, "tuples"), i, t)
     {
