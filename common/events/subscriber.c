@@ -205,6 +205,8 @@ static void on_message(natsConnection *nc, natsSubscription *sub, natsMsg *msg, 
     struct events_sub *s = arg;
     (void)nc;
     (void)sub;
+    pthread_mutex_lock(&s->mu); /* what the subscribing thread wrote before is seen from here on */
+    pthread_mutex_unlock(&s->mu);
     const char *subject = natsMsg_GetSubject(msg);
     union {
         const char *in;
@@ -245,13 +247,13 @@ static void on_complete(void *arg)
 
 static natsStatus sub_add(struct events_sub *s, natsSubscription **sub, const char *subject)
 {
+    pthread_mutex_lock(&s->mu); /* a first message waits until the subscription is complete */
     natsStatus st = natsConnection_Subscribe(sub, s->nc, subject, on_message, s);
     if (st == NATS_OK) {
         st = natsSubscription_SetOnCompleteCB(*sub, on_complete, s);
-        pthread_mutex_lock(&s->mu);
         s->running += st == NATS_OK;
-        pthread_mutex_unlock(&s->mu);
     }
+    pthread_mutex_unlock(&s->mu);
     return st;
 }
 
