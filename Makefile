@@ -33,7 +33,7 @@ HARDEN   := -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2) -fPIE
 ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) $(HARDEN) $(SANFLAGS) $(PKG_CFLAGS) -MMD -MP
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANFLAGS) $(LDFLAGS)
 
-PROGRAMS := outbox-relay tuple-writer relatactl
+PROGRAMS := outbox-relay tuple-writer relatactl inventory-lister
 
 PROTO_GEN := $(BUILD)/gen/proto/relata.pb-c.c
 COMMON_SRC := $(wildcard common/*/*.c)
@@ -157,11 +157,14 @@ $(BUILD)/libharness.a: $(HARNESS_OBJ)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 define program_rule
-$(BIN)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)/*.c)) $(BUILD)/libcommon.a
+$(BIN)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)/*.c $(1)/*/*.c)) $(ARCHIVES_$(1)) $(BUILD)/libcommon.a
 	@mkdir -p $$(@D)
 	@echo "  LD $$@"
-	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$^ $$(PKG_LIBS)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$^ $$(PKG_LIBS) $$(LIBS_$(1))
 endef
+ARCHIVES_inventory-lister := $(BUILD)/libengine.a
+LIBS_inventory-lister = $(LISTER_LIBS)
+$(BUILD)/obj/inventory-lister/api/openapi.o: inventory-lister/api/openapi.json
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
 $(BIN)/bench-%: $(BUILD)/obj/bench/%.o $(BUILD)/libcommon.a
@@ -200,6 +203,7 @@ $(BUILD)/tests/integration/lister_page_test: $(patsubst %.c,$(BUILD)/obj/%.o,$(w
 $(BUILD)/tests/unit/decide_test: $(addprefix $(BUILD)/obj/inventory-lister/decide/,decide_store.o flight.o worker.o) $(BUILD)/libengine.a
 WORLD_OBJ := $(addprefix $(BUILD)/obj/inventory-lister/decide/,world.o world_metrics.o hearing.o cache.o)
 $(BUILD)/tests/integration/lister_world_test: $(WORLD_OBJ) $(BUILD)/libengine.a
+$(BUILD)/tests/integration/model_openfga_test: $(BUILD)/libengine.a
 $(BUILD)/tests/unit/cache_test $(BUILD)/tests/unit/cache_race_test: $(BUILD)/obj/inventory-lister/decide/cache.o
 COLLECTION_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/collections/*.c)) $(addprefix $(BUILD)/obj/inventory-lister/pages/,keyset.o page_token.o min_token.o)
 $(BUILD)/tests/unit/collections_test $(BUILD)/tests/unit/page_token_test $(BUILD)/tests/integration/lister_collections_test $(BUILD)/tests/integration/lister_keyset_test $(BUILD)/tests/integration/lister_keyset_random_test $(BUILD)/tests/integration/lister_min_token_test $(BUILD)/fuzz/page_token_fuzz $(BUILD)/fuzz/lister_params_fuzz: $(COLLECTION_OBJ) $(BUILD)/libengine.a
