@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "inventory-lister/collections/collection.h"
+#include "inventory-lister/pages/keyset.h"
 #include "tests/harness/harness.h"
 
 #define DECLARE_MAX 32
@@ -53,6 +54,114 @@ static inline enum status lister_declare(struct collections *out, struct pg *pg,
     model_free(m);
     free(copy);
     return st;
+}
+
+/* The one collection of a declaration that must be good. Free with lister_collection_free. */
+static inline const struct collection *lister_collection(struct harness *h, const char *text)
+{
+    struct collections *cs = calloc(1, sizeof *cs);
+    struct err err;
+
+    assert_non_null(cs);
+    if (lister_declare(cs, h->pg, text, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return cs->items;
+}
+
+static inline void lister_collection_free(const struct collection *c)
+{
+    struct collections cs = {.items = (struct collection *)(uintptr_t)c, .len = 1};
+
+    collections_free(&cs);
+}
+
+/* A walk through all pages. */
+struct walk {
+    struct pg *pg;
+    const struct collection *c;
+    struct order order;
+    struct filters filters;
+    const char *bound;
+    int64_t limit;
+    struct position at; /* n = 0: at the start */
+    struct buf ids;     /* "1,2,3" */
+    int rows, pages;
+};
+
+static inline void walk_init(struct walk *w, struct pg *pg, const struct collection *c, const char *order,
+                             int64_t limit)
+{
+    struct err err;
+
+    memset(w, 0, sizeof *w);
+    w->pg = pg;
+    w->c = c;
+    w->limit = limit;
+    buf_init(&w->ids, 16 << 20);
+    if (order_parse(c, order, &w->order, &err) != ST_OK)
+        fail_msg("%s", err.text);
+}
+
+static inline void walk_release(struct walk *w)
+{
+    position_free(&w->at);
+    filters_free(&w->filters);
+    buf_release(&w->ids);
+}
+
+static inline size_t shown_columns(const struct collection *c)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->ncolumns; i++)
+        n += c->columns[i].shown;
+    return n;
+}
+
+/* The position of a row of a result. */
+static inline void walk_move(struct walk *w, const struct pg_result *r, int row)
+{
+    int first = (int)shown_columns(w->c) + 1;
+
+    position_free(&w->at);
+    w->at.n = w->order.len;
+    for (size_t i = 0; i < w->at.n; i++)
+        w->at.values[i] = pg_is_null(r, row, first + (int)i) ? NULL : strdup(pg_text(r, row, first + (int)i));
+}
+
+/* The next page; its number of rows. */
+static inline int walk_page(struct walk *w)
+{
+    struct statement s;
+    struct pg_result *r = NULL;
+    struct err err = {0};
+    int n, id = (int)shown_columns(w->c);
+
+    if (keyset_build(&s, w->c, &w->order, &w->filters, w->bound, w->at.n ? &w->at : NULL, w->limit, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    if (pg_query(w->pg, s.name, buf_str(&s.sql), s.params, s.nparams, deadline_in_ms(harness_ms(20000)), &r, &err) !=
+        ST_OK)
+        fail_msg("%s: %s\n%s", err.code, err.text, buf_str(&s.sql));
+    n = pg_rows(r);
+    for (int i = 0; i < n; i++)
+        buf_addf(&w->ids, "%s%s", w->ids.len ? "," : "", pg_text(r, i, id));
+    if (n > 0)
+        walk_move(w, r, n - 1);
+    w->rows += n;
+    w->pages++;
+    pg_result_free(r);
+    statement_free(&s);
+    return n;
+}
+
+/* To the end: fails if there is none. */
+static inline const char *walk_all(struct walk *w)
+{
+    while (walk_page(w) == w->limit) {
+        if (w->rows > 1000000)
+            fail_msg("no end after %d rows: %.500s", w->rows, buf_str(&w->ids));
+    }
+    return buf_str(&w->ids);
 }
 
 #endif
