@@ -85,12 +85,24 @@ static void test_a_login_with_role_relata_writer_is_enough(void **state)
     harness_sqlf(h, "DROP ROLE \"%s\"", role);
 }
 
+/* An address that is one, where nothing is: told once, and replication goes on. */
+static void test_nats_that_is_never_reached_is_no_secret(void **state)
+{
+    struct harness *h = *state;
+    struct proc *w = writer_start(h, "--set", "nats.url=nats://127.0.0.1:1", NULL);
+    grant_tuple(h, "doc:1", "viewer", "user:x");
+    assert_presence_eventually(h, true, "doc:1", "viewer", "user:x");
+    assert_logged(w, "NATS has not been reached yet", WAIT_MS);
+    proc_stop(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         HARNESS_TEST(test_O02_name_lanes_and_batch, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_O02_store_name, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_O02_retry_bounds, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_nats_that_is_never_reached_is_no_secret, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_login_with_role_relata_writer_is_enough, HARNESS_DB | HARNESS_STORE),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
