@@ -51,7 +51,7 @@ static const char relation_sql[] =
 static enum status check_table(struct checker *k)
 {
     const char *name = k->c->declared->values[P_TABLE], *dot = strchr(name, '.');
-    struct pg_param params[2] = {{name, (size_t)(dot - name)}, {dot + 1, 0}};
+    struct pg_param params[2] = {{.data = name, .len = (size_t)(dot - name)}, {.data = dot + 1}};
     struct pg_result *r = NULL;
     enum status st = ask(k, relation_sql, params, 2, &r);
 

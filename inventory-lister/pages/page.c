@@ -116,7 +116,8 @@ static void fetch_release(struct fetch *f)
 
 static enum status run_statement(struct reader *r, const struct statement *s, struct fetch *f, struct err *err)
 {
-    mono_us deadline = r->rq->query->deadline;
+    int64_t timeout = r->rq->statement_timeout_ms;
+    mono_us deadline = deadline_min(r->rq->query->deadline, timeout > 0 ? deadline_in_ms(timeout) : DEADLINE_NONE);
     enum status st =
         pg_snapshot_query(r->pg, s->name, buf_str(&s->sql), s->params, s->nparams, deadline, &f->rows, err);
 

@@ -23,19 +23,20 @@ struct page_request {
     size_t nwith;
     const struct order *order;
     const struct filters *filters;
-    const char *bound; /* value of the bound column, or NULL */
+    const char *bound;            /* value of the bound column, or NULL */
     const struct position *after; /* NULL = the first page */
-    int64_t size;        /* 1 .. 1000 */
-    int64_t scan_budget; /* rows looked at, at most */
+    int64_t size;                 /* 1 .. 1000 */
+    int64_t scan_budget;          /* rows looked at, at most */
+    int64_t statement_timeout_ms; /* for one statement; 0 = only query->deadline */
     struct decide_query *query;
 };
 
 struct page {
     struct buf items; /* JSON array: each row an object of its shown columns, "relations": {..} if asked for */
     int64_t shown;
-    bool complete;      /* false: ended early */
-    bool more;          /* there is a next page, or this one ended early */
-    struct position at; /* where the next one goes on, if more */
+    bool complete;                    /* false: ended early */
+    bool more;                        /* there is a next page, or this one ended early */
+    struct position at;               /* where the next one goes on, if more */
     int64_t scanned, checked, cached; /* for those who may know */
     int64_t sql_us, check_us;
 };

@@ -227,6 +227,25 @@ struct proc *writer_start(struct harness *h, ...)
     return p;
 }
 
+struct proc *lister_start(struct harness *h, ...)
+{
+    const char *defaults[8] = {0};
+    size_t n = 0;
+    va_list ap;
+    struct proc *p;
+
+    if (h->store_url != NULL) {
+        defaults[n++] = harness_strf(h, "store.url=%s", h->store_url);
+        defaults[n++] = harness_strf(h, "store.name=%s", h->store_name);
+    }
+    if (h->nats_url != NULL)
+        defaults[n++] = harness_strf(h, "nats.url=%s", h->nats_url);
+    va_start(ap, h);
+    p = service_start(h, "inventory-lister", defaults, ap);
+    va_end(ap);
+    return p;
+}
+
 /* ---- signals and ends ---- */
 
 pid_t proc_pid(const struct proc *p)

@@ -18,12 +18,13 @@ struct proc *proc_start(struct harness *h, const char *program, ...) __attribute
 struct proc *proc_startv(struct harness *h, const char *program, const char *const *args);
 
 /*
- * A program with the settings that the test's world gives it (pg.dsn; store.*, nats.url for tuple-writer; topic and
- * brokers if the test has Kafka), an admin port, log.level=debug. Further "--set", "section.key=value" pairs override;
- * end with NULL. proc_ready_wait() tells when it is ready.
+ * A program with the settings that the test's world gives it (pg.dsn; store.*, nats.url for tuple-writer and
+ * inventory-lister; topic and brokers if the test has Kafka), an admin port, log.level=debug. Further "--set",
+ * "section.key=value" pairs override; end with NULL. proc_ready_wait() tells when it is ready.
  */
 struct proc *relay_start(struct harness *h, ...) __attribute__((sentinel));
 struct proc *writer_start(struct harness *h, ...) __attribute__((sentinel));
+struct proc *lister_start(struct harness *h, ...) __attribute__((sentinel));
 /* `relatactl ARGS..` run to its end (60 s); returns the exit code, its output in *out if not NULL (standard output and
  * error together; valid until the test ends). */
 int relatactl(struct harness *h, const char **out, ...) __attribute__((sentinel));
