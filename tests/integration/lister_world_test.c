@@ -52,7 +52,7 @@ static void pin(struct harness *h, const char *store_id, const char *model_id)
                  h->id, store_id, model_id);
 }
 
-static struct lister *lister_start(struct harness *h, const char *store_url, int64_t heartbeat_timeout_ms)
+static struct lister *open_lister(struct harness *h, const char *store_url, int64_t heartbeat_timeout_ms)
 {
     struct lister *l = calloc(1, sizeof *l);
     const struct cache_settings cs = {
@@ -72,7 +72,7 @@ static struct lister *lister_start(struct harness *h, const char *store_url, int
     return l;
 }
 
-static void lister_stop(struct lister *l)
+static void close_lister(struct lister *l)
 {
     raw_events_free(l->writer);
     world_stop(l->world);
@@ -115,7 +115,7 @@ static void test_the_model_is_followed_and_old_ones_live_while_held(void **state
 {
     struct harness *h = *state;
     struct err err;
-    struct lister *l = lister_start(h, NULL, LONG_MS);
+    struct lister *l = open_lister(h, NULL, LONG_MS);
     assert_int_equal(world_wait(l->world, deadline_in_ms(300), &err), ST_DEADLINE);
     assert_non_null(strstr(err.text, "model"));
     pin(h, h->store_id, h->model_id);
@@ -139,7 +139,7 @@ static void test_the_model_is_followed_and_old_ones_live_while_held(void **state
     assert_true(model_pair(old->model, "folder", 6, "viewer") >= 0);
     world_release(l->world, old);
     world_release(l->world, new);
-    lister_stop(l);
+    close_lister(l);
 }
 
 static void test_without_pin_or_with_one_that_cannot_be_read_nothing_is_in_force(void **state)
@@ -147,7 +147,7 @@ static void test_without_pin_or_with_one_that_cannot_be_read_nothing_is_in_force
     struct harness *h = *state;
     struct err err;
     pin(h, h->store_id, h->model_id);
-    struct lister *l = lister_start(h, NULL, LONG_MS);
+    struct lister *l = open_lister(h, NULL, LONG_MS);
     expect_model(l, h->model_id);
     pin(h, h->store_id, "01ARZ3NDEKTSV4RRFFQ69G5FAV"); /* no such model */
     expect_model(l, NULL);
@@ -157,7 +157,7 @@ static void test_without_pin_or_with_one_that_cannot_be_read_nothing_is_in_force
     expect_model(l, NULL);
     assert_int_equal(world_wait(l->world, deadline_in_ms(200), &err), ST_DEADLINE);
     assert_non_null(strstr(err.text, "relatactl store pin"));
-    lister_stop(l);
+    close_lister(l);
 }
 
 static void test_a_store_that_is_gone_ends_the_model_one_that_is_down_does_not(void **state)
@@ -165,7 +165,7 @@ static void test_a_store_that_is_gone_ends_the_model_one_that_is_down_does_not(v
     struct harness *h = *state;
     struct fake_store *f = fake_store_start(h->store_url);
     pin(h, h->store_id, h->model_id);
-    struct lister *l = lister_start(h, fake_store_url(f), LONG_MS);
+    struct lister *l = open_lister(h, fake_store_url(f), LONG_MS);
     expect_model(l, h->model_id);
     int down = fake_store_rule(f, &(struct fake_rule){.action = FAKE_REPLY, .status = 503, .reply = "no"});
     assert_rule_used(f, down, 2);
@@ -177,7 +177,7 @@ static void test_a_store_that_is_gone_ends_the_model_one_that_is_down_does_not(v
     expect_model(l, NULL);
     fake_store_clear(f);
     expect_model(l, h->model_id);
-    lister_stop(l);
+    close_lister(l);
     fake_store_stop(f);
 }
 
@@ -193,11 +193,11 @@ static void test_a_model_that_makes_no_sense_is_not_guessed_at(void **state)
                                                     "\"type_definitions\":[{\"type\":\"user\",\"relations\":{\"v\":"
                                                     "{\"magic\":{}}}}]}}"});
     pin(h, h->store_id, h->model_id);
-    struct lister *l = lister_start(h, fake_store_url(f), LONG_MS);
+    struct lister *l = open_lister(h, fake_store_url(f), LONG_MS);
     while (fake_store_count(f, "/authorization-models/") < 2)
         assert_int_equal(world_wait(l->world, deadline_in_ms(20), &err), ST_DEADLINE);
     assert_non_null(strstr(err.text, "magic"));
-    lister_stop(l);
+    close_lister(l);
     fake_store_stop(f);
 }
 
@@ -208,10 +208,10 @@ static void test_the_listers_role_can_follow(void **state)
     const char *admin = h->dsn;
     pin(h, h->store_id, h->model_id);
     h->dsn = harness_dsn(h, harness_strf(h, "%.40s:x", h->id), NULL, NULL);
-    struct lister *l = lister_start(h, NULL, LONG_MS);
+    struct lister *l = open_lister(h, NULL, LONG_MS);
     h->dsn = admin;
     expect_model(l, h->model_id);
-    lister_stop(l);
+    close_lister(l);
     harness_sqlf(h, "DROP ROLE %.40s", h->id);
 }
 
@@ -274,7 +274,7 @@ static void expect_sight(struct lister *l, bool sees)
 static struct lister *hearing_lister(struct harness *h, int64_t heartbeat_timeout_ms)
 {
     pin(h, h->store_id, h->model_id);
-    struct lister *l = lister_start(h, NULL, heartbeat_timeout_ms);
+    struct lister *l = open_lister(h, NULL, heartbeat_timeout_ms);
     expect_model(l, h->model_id);
     expect_sight(l, false);
     l->writer = raw_events_new(h->nats_url, h->id);
@@ -301,7 +301,7 @@ static void test_P02_events_make_old_what_they_can_flip(void **state)
     raw_events_tuple(l->writer, WRITER, 1, h->model_id, "doc:1", "blocked", "user:anne");
     expect_gone(l, &blocked);
     assert_int_equal(flushes(l), before);
-    lister_stop(l);
+    close_lister(l);
 }
 
 static void test_P08_whatever_may_be_missing_flushes(void **state)
@@ -329,7 +329,7 @@ static void test_P08_whatever_may_be_missing_flushes(void **state)
     raw_events_beat(l->writer, 8, 2000, NULL, 0);
     expect_gone(l, &k);
     assert_false(cache_put(l->cache, &k, true, 1));
-    lister_stop(l);
+    close_lister(l);
 }
 
 static void test_an_event_of_another_model_flushes(void **state)
@@ -346,7 +346,7 @@ static void test_an_event_of_another_model_flushes(void **state)
     expect_model(l, next);
     struct cache_key now = key_of(l, "viewer", "user:anne", "doc:1");
     assert_false(memcmp(now.id, k.id, sizeof k.id) == 0);
-    lister_stop(l);
+    close_lister(l);
 }
 
 /* Decisions by a model that is held still are made old by its own numbers. */
@@ -367,7 +367,7 @@ static void test_an_old_model_that_is_held_follows_events_too(void **state)
     raw_events_tuple(l->writer, WRITER, 1, next, "doc:1", "viewer", "user:anne");
     expect_gone(l, &k);
     world_release(l->world, old);
-    lister_stop(l);
+    close_lister(l);
 }
 
 static void test_events_of_another_store_are_none_of_ours(void **state)
@@ -382,7 +382,7 @@ static void test_events_of_another_store_are_none_of_ours(void **state)
     expect_gone(l, &marker);
     assert_true(cached(l, &k));
     raw_events_free(other);
-    lister_stop(l);
+    close_lister(l);
 }
 
 static void test_P08_one_silent_writer_of_two_makes_blind(void **state)
@@ -401,7 +401,7 @@ static void test_P08_one_silent_writer_of_two_makes_blind(void **state)
     assert_true(cached(l, &k));
     expect_sight(l, true); /* the silent one is forgotten in the end */
     assert_false(cached(l, &k));
-    lister_stop(l);
+    close_lister(l);
 }
 
 struct beating {
@@ -442,7 +442,7 @@ static void test_P08_a_restart_of_NATS_is_survived_and_flushes(void **state)
     struct harness *h = *state;
     struct err err;
     pin(h, h->store_id, h->model_id);
-    struct lister *l = lister_start(h, NULL, harness_ms(600));
+    struct lister *l = open_lister(h, NULL, harness_ms(600));
     expect_model(l, h->model_id);
     struct beating b = {.l = l, .key = key_of(l, "viewer", "user:anne", "doc:1")};
     if (events_pub_new(&b.pub, &l->nats, h->id, &err) != ST_OK)
@@ -463,17 +463,17 @@ static void test_P08_a_restart_of_NATS_is_survived_and_flushes(void **state)
     assert_true(fill_taken(l, &b.key));
     assert_eventually(event_is_heard, &b, WAIT_MS);
     events_pub_free(b.pub);
-    lister_stop(l);
+    close_lister(l);
 }
 
 static void test_without_events_every_check_is_suspect(void **state)
 {
     struct harness *h = *state;
     pin(h, h->store_id, h->model_id);
-    struct lister *l = lister_start(h, NULL, LONG_MS); /* no NATS: the URL is empty */
+    struct lister *l = open_lister(h, NULL, LONG_MS); /* no NATS: the URL is empty */
     expect_model(l, h->model_id);
     expect_sight(l, false);
-    lister_stop(l);
+    close_lister(l);
 }
 
 int main(void)
