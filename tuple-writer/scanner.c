@@ -6,25 +6,27 @@
 #define ROW_COLUMNS                                                                                                    \
     "o.id, o.xid, o.object, o.relation, o.subject, (extract(epoch FROM o.created_at) * 1000000)::bigint, "             \
     "o.headers ->> 'traceparent'"
-enum { COL_WHICH, COL_SNAPSHOT, COL_ID, COL_XID, COL_OBJECT, COL_RELATION, COL_SUBJECT, COL_CREATED, COL_TRACE };
+enum { COL_WHICH, COL_ID, COL_XID, COL_OBJECT, COL_RELATION, COL_SUBJECT, COL_CREATED, COL_TRACE };
 
-/* $1 store; keyset, snapshot of the round before or NULL, rows at most. The snapshot of a round is the one of its first
- * page, or an earlier one: what a page sees beyond it is read again in the next round, at worst. */
+/* $1 store; keyset, snapshot of the round before or NULL, rows at most. */
 #define PAGE_SQL(which, condition, xid, id, last, max)                                                                 \
-    "SELECT " which ", s.now, " ROW_COLUMNS " FROM (SELECT pg_current_snapshot()::text AS now) s LEFT JOIN LATERAL ("  \
-    "SELECT id, xid, object, relation, subject, created_at, headers FROM relata.outbox "                               \
+    "(SELECT " which ", " ROW_COLUMNS " FROM relata.outbox o "                                                         \
     "WHERE store = $1 AND " condition " AND (xid, id) > (" xid "::xid8, " id "::bigint) "                              \
     "AND (" last "::pg_snapshot IS NULL OR NOT pg_visible_in_snapshot(xid, " last "::pg_snapshot)) "                   \
-    "ORDER BY store, xid, id LIMIT " max "::bigint) o ON true"
+    "ORDER BY store, xid, id LIMIT " max "::bigint)"
 
-/* Both scanners in one statement: mostly there is nothing, and it is asked often. Each part has at least one row. */
-static const char page_sql[] = PAGE_SQL("0", "op = 'delete'", "$2", "$3", "$4",
-                                        "$5") " UNION ALL " PAGE_SQL("1", "op <> 'delete'", "$6", "$7", "$8", "$9");
+/* Both scanners in one statement: mostly there is nothing, and it is asked often. The first row has the snapshot of
+ * all, in the place of an object. The snapshot of a round is the one of its first page, or an earlier one: what a page
+ * sees beyond it is read again in the next round, at worst. */
+static const char page_sql[] =
+    "SELECT -1, NULL, NULL, pg_current_snapshot()::text, NULL, NULL, NULL, NULL UNION ALL " PAGE_SQL(
+        "0", "op = 'delete'", "$2", "$3", "$4", "$5") " UNION ALL " PAGE_SQL("1", "op <> 'delete'", "$6", "$7", "$8",
+                                                                             "$9");
 
 /* Changes of the same transactions to the same objects as a page of revocations: they belong into the same Write. Two
  * bounds on xid instead of an equality, so that only the index on (store, xid, id) gives the order. */
 static const char siblings_sql[] =
-    "SELECT NULL, NULL, " ROW_COLUMNS " FROM unnest($2::xid8[]) AS x (xid), LATERAL (SELECT * FROM relata.outbox r "
+    "SELECT NULL, " ROW_COLUMNS " FROM unnest($2::xid8[]) AS x (xid), LATERAL (SELECT * FROM relata.outbox r "
     "WHERE r.store = $1 AND r.xid >= x.xid AND r.xid <= x.xid AND r.op <> 'delete' "
     "ORDER BY r.store, r.xid, r.id LIMIT " SIBLINGS_MAX ") o WHERE o.object = ANY ($3::text[])";
 
@@ -144,15 +146,13 @@ static enum status offer(struct scanner *s, struct writer *w, struct pg *pg, con
     return st;
 }
 
-/* Deal with the scanner's part of the page: `n` rows from `first` on, of which the first may say that there is none. */
+/* Deal with the scanner's part of the page: `n` rows from `first` on. */
 static enum status take_part(struct scanner *s, struct writer *w, struct pg *pg, const struct pg_result *r, int first,
                              int n, struct scanned *out, mono_us deadline, struct err *err)
 {
     enum status st = ST_OK;
-    if (!s->round && !(s->round = strdup(pg_text(r, first, COL_SNAPSHOT))))
+    if (!s->round && !(s->round = strdup(pg_text(r, 0, COL_OBJECT))))
         return err_set(err, ST_NOMEM, NULL, "no memory");
-    if (pg_is_null(r, first, COL_ID))
-        n = 0;
     bool full = n == SCAN_PAGE;
     if (full)
         n = page_cut(r, first, n);
@@ -169,6 +169,15 @@ static enum status take_part(struct scanner *s, struct writer *w, struct pg *pg,
     if (!full)
         round_end(s);
     return ST_OK;
+}
+
+/* How many rows from `first` on are those of scanner `which`. */
+static int part_len(const struct pg_result *r, int first, int which)
+{
+    int n = 0;
+    while (first + n < pg_rows(r) && pg_int(r, first + n, COL_WHICH) == which)
+        n++;
+    return n;
 }
 
 enum status scanners_step(struct scanner *const scanners[2], const bool room[2], struct writer *w, struct pg *pg,
@@ -189,15 +198,13 @@ enum status scanners_step(struct scanner *const scanners[2], const bool room[2],
         params[4 * i + 4] = pg_p_int(room[i] ? SCAN_PAGE : 0, max[i]);
     }
     enum status st = pg_query(pg, "scan", page_sql, params, 9, deadline, &r, err);
-    for (int i = 0, first = 0, rows = st == ST_OK ? pg_rows(r) : 0; first < rows && st == ST_OK; i++) {
-        int n = 0;
-        while (first + n < rows && pg_int(r, first + n, COL_WHICH) == i)
-            n++;
-        if (i == 2 || n == 0)
-            st = err_set(err, ST_FATAL, NULL, "a page of the outbox came in another order than it was asked for");
-        else if (room[i])
+    for (int i = 0, first = 1; i < 2 && st == ST_OK; i++) {
+        int n = part_len(r, first, i);
+        if (room[i])
             st = take_part(scanners[i], w, pg, r, first, n, out, deadline, err);
         first += n;
+        if (i == 1 && st == ST_OK && first != pg_rows(r))
+            st = err_set(err, ST_FATAL, NULL, "a page of the outbox came in another order than it was asked for");
     }
     pg_result_free(r);
     return st;

@@ -10,7 +10,7 @@
 
 #define NAP_MIN_MS 1
 #define NAP_MAX_MS 5
-#define ROOM_MS 20    /* while a window is full: how long revocations may go unseen */
+#define ROOM_MS 50    /* while a window is full: how long revocations may go unseen */
 #define SLEEP_MS 1000 /* longest sleep, against a lost notification */
 /* So many notifications within so long, and it is cheaper, above all for the services, to stay awake. */
 #define BUSY_WAKES 50
