@@ -362,6 +362,7 @@ static void test_a_frozen_reader_is_named(void **state)
                                          "WHERE a.pid = %lld",
                                          proc_metric(second, "relata_writer_reader_since_seconds"), pid)),
         "relata tuple-writer true");
+    proc_ready_wait(second, WAIT_MS);
     assert_int_equal(proc_get(second, "/readyz", &body), 200);
     assert_non_null(strstr(body, "writer \"the-frozen-one\" is the active reader"));
     assert_non_null(strstr(body, harness_strf(h, "with pid %lld", pid)));
