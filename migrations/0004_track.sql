@@ -295,6 +295,22 @@ BEGIN
     RETURN n;
 END $$;
 
+-- The same for one tuple, locks it too: the usual statement changes one row.
+CREATE FUNCTION relata.reconcile_one(store text, object text, relation text, subject text, actor text, headers jsonb) RETURNS void
+    LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    y record;
+BEGIN
+    INSERT INTO relata.tuple AS t (store, object, relation, subject, present, version)
+    VALUES (reconcile_one.store, reconcile_one.object, reconcile_one.relation, reconcile_one.subject, false, nextval('relata.outbox_id'))
+    ON CONFLICT (object, relation, subject, store) DO UPDATE SET version = t.version;
+    SELECT * INTO y FROM relata.yielded(store, ARRAY[object], ARRAY[relation], ARRAY[subject]) k
+    ORDER BY k.condition_name COLLATE "C" NULLS FIRST, k.condition_context::text COLLATE "C" NULLS FIRST LIMIT 1;
+    PERFORM relata.enqueue_one(CASE WHEN y.n IS NULL THEN 'delete' ELSE 'write' END, object, relation, subject,
+                               y.condition_name, y.condition_context, store, actor, headers, true);
+END $$;
+
 -- What a statement on a tracked table changed. `added` is written as it is, `doubtful` is asked again under its lock.
 -- A session may say on whose behalf: SET LOCAL relata.actor, relata.headers (a JSON object). The planner would judge each
 -- statement's plan for arrays of this length and so plan all of them anew, milliseconds for one row; hence the mode.
@@ -315,12 +331,21 @@ BEGIN
     FROM (SELECT DISTINCT u.o COLLATE "C" AS o, u.r COLLATE "C" AS r, u.s COLLATE "C" AS s
           FROM unnest(doubtful_objects, doubtful_relations, doubtful_subjects) AS u(o, r, s)
           WHERE relata.tuple_ok(u.o, u.r, u.s)) k;
+    IF cardinality(o) = 1 AND added_objects IS NULL THEN
+        PERFORM relata.reconcile_one(store, o[1], r[1], s[1], actor, headers);
+        RETURN;
+    END IF;
     IF o IS NOT NULL THEN
         PERFORM relata.lock_keys(store, o || added_objects, r || added_relations, s || added_subjects);
     END IF;
     IF added_objects IS NOT NULL THEN
-        PERFORM relata.check_set(added_objects, added_relations, added_subjects, NULL, NULL, store, headers);
-        n := relata.enqueue_writes(added_objects, added_relations, added_subjects, NULL, NULL, store, actor, headers);
+        IF cardinality(added_objects) = 1 THEN
+            n := relata.enqueue_one('write', added_objects[1], added_relations[1], added_subjects[1], NULL, NULL, store, actor,
+                                    headers, false)::int;
+        ELSE
+            PERFORM relata.check_set(added_objects, added_relations, added_subjects, NULL, NULL, store, headers);
+            n := relata.enqueue_writes(added_objects, added_relations, added_subjects, NULL, NULL, store, actor, headers);
+        END IF;
         IF n < cardinality(added_objects) AND o IS NULL THEN
             -- Dropped ones are locked, not changed: mark them for older snapshots. What was written has its row.
             INSERT INTO relata.tuple AS t (store, object, relation, subject, present, version)
@@ -330,7 +355,9 @@ BEGIN
                 WHERE (SELECT true FROM relata.outbox b WHERE b.store = t.store AND b.id = t.version) IS NULL;
         END IF;
     END IF;
-    IF o IS NOT NULL THEN
+    IF cardinality(o) = 1 THEN
+        PERFORM relata.reconcile_one(store, o[1], r[1], s[1], actor, headers);
+    ELSIF o IS NOT NULL THEN
         PERFORM relata.reconcile(store, o, r, s, actor, headers);
     END IF;
 END $$;
