@@ -61,7 +61,7 @@ enum status order_parse(const struct collection *c, const char *text, struct ord
     }
     *out = (struct order){0};
     while (list_next(&text, &item)) {
-        struct sort_key key;
+        struct sort_key key = {0};
         enum status st = key_parse(c, item, &key, err);
 
         if (st != ST_OK)

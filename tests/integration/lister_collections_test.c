@@ -33,27 +33,20 @@ static const char schema[] =
 
 static struct err err;
 
-static enum status declare(struct harness *h, struct pg *pg, const char *format, ...)
+static enum status declare(struct pg *pg, const char *text)
 {
     struct collections cs = {0};
-    char text[4000];
-    va_list ap;
-    enum status st;
+    enum status st = lister_declare(&cs, pg, text, &err);
 
-    (void)h;
-    va_start(ap, format);
-    vsnprintf(text, sizeof text, format, ap);
-    va_end(ap);
-    st = lister_declare(&cs, pg, text, &err);
     collections_free(&cs);
     return st;
 }
 
 #define THINGS "t.table = app.things\nt.type = thing\nt.id = id\nt.columns = id, name\nt.relation = viewer\n"
 
-static void assert_refused(struct harness *h, struct pg *pg, const char *text, const char *want)
+static void assert_refused(struct pg *pg, const char *text, const char *want)
 {
-    enum status st = declare(h, pg, "%s", text);
+    enum status st = declare(pg, text);
 
     if (st != ST_CONFIG || strncmp(err.text, want, strlen(want)) != 0)
         fail_msg("%s: \"%s\", not \"%s\"", status_name(st), err.text, want);
@@ -162,7 +155,7 @@ static void test_errors_name_the_line(void **state)
 
     harness_sql(h, schema);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_refused(h, h->pg, cases[i].text, cases[i].want);
+        assert_refused(h->pg, cases[i].text, cases[i].want);
 }
 
 static void test_what_may_be_stated(void **state)
@@ -172,18 +165,16 @@ static void test_what_may_be_stated(void **state)
 
     harness_sql(h, schema);
     for (size_t i = 0; i < 3; i++)
-        assert_int_equal(declare(h, h->pg,
-                                 "t.table = app.%s\nt.type = thing\nt.id = id\nt.columns = id\nt.relation = viewer\n"
-                                 "t.unique_id = yes\n",
-                                 tables[i]),
+        assert_int_equal(declare(h->pg, harness_strf(h,
+                                                     "t.table = app.%s\nt.type = thing\nt.id = id\nt.columns = id\n"
+                                                     "t.relation = viewer\nt.unique_id = yes\n",
+                                                     tables[i])),
                          ST_OK);
     assert_int_equal(
-        declare(h, h->pg, "t.table = app.whole\nt.type = thing\nt.id = id\nt.columns = id\nt.relation = viewer\n"),
-        ST_OK);
+        declare(h->pg, "t.table = app.whole\nt.type = thing\nt.id = id\nt.columns = id\nt.relation = viewer\n"), ST_OK);
     harness_sql(h, "CREATE UNIQUE INDEX ON app.kept (id)");
     assert_int_equal(
-        declare(h, h->pg, "t.table = app.kept\nt.type = thing\nt.id = id\nt.columns = id\nt.relation = viewer\n"),
-        ST_OK);
+        declare(h->pg, "t.table = app.kept\nt.type = thing\nt.id = id\nt.columns = id\nt.relation = viewer\n"), ST_OK);
 }
 
 static void test_rights(void **state)
@@ -195,22 +186,21 @@ static void test_rights(void **state)
     harness_sql(h, schema);
     harness_sqlf(h, "CREATE ROLE %s LOGIN PASSWORD 'x'; GRANT USAGE ON SCHEMA app TO %s", role, role);
     pg = harness_connect(h, harness_dsn(h, harness_strf(h, "%s:x", role), NULL, NULL));
-    assert_refused(h, pg, THINGS,
-                   "no right to call relata.encode_id: run `relatactl migrate`, and GRANT relata_lister");
+    assert_refused(pg, THINGS, "no right to call relata.encode_id: run `relatactl migrate`, and GRANT relata_lister");
     harness_sqlf(h, "GRANT relata_lister TO %s", role);
     assert_refused(
-        h, pg, THINGS,
+        pg, THINGS,
         "relata.conf:3: collection.t: no right to read column \"id\": GRANT SELECT ON app.things to the lister");
     harness_sqlf(h, "GRANT SELECT (id, name) ON app.things TO %s", role);
-    assert_int_equal(declare(h, pg, THINGS), ST_OK);
-    assert_refused(h, pg, THINGS "t.where = deleted_at\n",
+    assert_int_equal(declare(pg, THINGS), ST_OK);
+    assert_refused(pg, THINGS "t.where = deleted_at\n",
                    "relata.conf:6: collection.t: no right to read column \"deleted_at\"");
-    assert_refused(h, pg, "t.table = secret.t\nt.type = thing\nt.id = id\nt.columns = id\nt.relation = viewer\n",
+    assert_refused(pg, "t.table = secret.t\nt.type = thing\nt.id = id\nt.columns = id\nt.relation = viewer\n",
                    "relata.conf:1: collection.t.table: no right to look into the schema of secret.t: GRANT USAGE");
     harness_sqlf(h, "ALTER ROLE %s SET extra_float_digits = 0", role);
     pg_close(pg);
     pg = harness_connect(h, harness_dsn(h, harness_strf(h, "%s:x", role), NULL, NULL));
-    assert_refused(h, pg, THINGS, "extra_float_digits is lowered");
+    assert_refused(pg, THINGS, "extra_float_digits is lowered");
     pg_close(pg);
     harness_sqlf(h, "DROP OWNED BY %s; DROP ROLE %s", role, role);
 }
@@ -226,7 +216,7 @@ static const char *warnings(struct harness *h, const char *text)
     assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK), 0);
     fflush(stderr);
     dup2(fds[1], STDERR_FILENO);
-    if (declare(h, h->pg, "%s", text) != ST_OK)
+    if (declare(h->pg, text) != ST_OK)
         snprintf(out, sizeof out, "%s", err.text);
     dup2(keep, STDERR_FILENO);
     n = read(fds[0], out, sizeof out - 1);
