@@ -32,13 +32,13 @@ struct job {
     struct http *http;
     struct MHD_Connection *c;
     struct conn *conn;
-    enum job_state state;
-    bool entered;    /* counted at its caller */
-    bool close;      /* the connection ends with this answer */
-    bool has_body;   /* announced */
-    bool over_body;  /* more came than is taken */
-    struct buf body; /* as it comes in */
-    char *text;      /* path, names and values, decoded */
+    _Atomic enum job_state state; /* JOB_ANSWERED is set last: who sees it sees the whole answer */
+    bool entered;                 /* counted at its caller */
+    bool close;                   /* the connection ends with this answer */
+    bool has_body;                /* announced */
+    bool over_body;               /* more came than is taken */
+    struct buf body;              /* as it comes in */
+    char *text;                   /* path, names and values, decoded */
     mono_us queued;
     struct job *next; /* in the queue */
 };

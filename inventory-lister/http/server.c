@@ -62,7 +62,8 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **state, enum
     if (!job)
         return;
     *state = NULL;
-    if (why == MHD_REQUEST_TERMINATED_COMPLETED_OK && job->rq.status > 0) {
+    /* Also what makes the worker's last writes visible, for a connection that failed is not given to intake again. */
+    if (atomic_load(&job->state) == JOB_ANSWERED && why == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
         http_count_status(job->rq.status);
         metric_observe_us(&http_duration, clock_mono_us() - job->rq.received);
     }
@@ -83,8 +84,8 @@ static void on_done(struct job *job)
     if (job->entered)
         caller_leave(job->rq.caller);
     job->entered = false;
-    job->state = JOB_ANSWERED;
     watch_answer(h->watch, job->conn, deadline_in_ms(h->cfg->idle_timeout_ms));
+    atomic_store(&job->state, JOB_ANSWERED);
     MHD_resume_connection(c);
 }
 
