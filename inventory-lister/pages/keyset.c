@@ -441,6 +441,8 @@ enum status keyset_build(struct statement *out, const struct collection *c, cons
     enum status st;
 
     maker_init(&m, out, c);
+    if (limit < 1)
+        return end(&m, err_set(err, ST_FATAL, NULL, "a page of %lld rows was asked for", (long long)limit), err);
     m.o = o;
     m.after = after;
     m.limit = limit;

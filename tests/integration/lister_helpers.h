@@ -59,13 +59,12 @@ static inline enum status lister_declare(struct collections *out, struct pg *pg,
 /* The one collection of a declaration that must be good. Free with lister_collection_free. */
 static inline const struct collection *lister_collection(struct harness *h, const char *text)
 {
-    struct collections *cs = calloc(1, sizeof *cs);
+    struct collections cs;
     struct err err;
 
-    assert_non_null(cs);
-    if (lister_declare(cs, h->pg, text, &err) != ST_OK)
+    if (lister_declare(&cs, h->pg, text, &err) != ST_OK)
         fail_msg("%s", err.text);
-    return cs->items;
+    return cs.items;
 }
 
 static inline void lister_collection_free(const struct collection *c)
