@@ -12,9 +12,11 @@
 #define NAP_MAX_MS 5
 #define ROOM_MS 50    /* while a window is full: how long revocations may go unseen */
 #define SLEEP_MS 1000 /* longest sleep, against a lost notification */
-/* So many notifications within so long, and it is cheaper, above all for the services, to stay awake. */
-#define BUSY_WAKES 50
-#define BUSY_US 100000
+/* A NOTIFY makes commits wait for each other: so many within so long, and the reader stays awake, looking again after
+ * short naps, until nothing has come for a while. */
+#define BUSY_WAKES 3
+#define BUSY_US 200000
+#define AWAKE_US 50000
 #define STANDBY_MS 200 /* the keeper tries to become the active reader each second */
 /* Rows older than this with no lane at work mean that a hint was lost: everything is read again. */
 #define STRAY_MS 15000
@@ -30,6 +32,7 @@ struct outbox {
     unsigned generation; /* of pg, for which LISTEN was sent */
     struct scanner revokes, others;
     int nap_ms;
+    mono_us came_at;   /* when a scan last brought rows */
     mono_us rescan_at; /* not before */
 };
 
@@ -99,8 +102,12 @@ static enum status scan(struct outbox *o, bool *all, struct err *err)
     struct scanned got;
     enum status st = scanners_step(scanners, room, o->w, o->pg, &got, err);
     *all = st == ST_OK && !got.more && room[0] && room[1];
-    if (st == ST_OK && *all && got.rows == 0)
+    if (got.rows > 0) {
+        o->came_at = clock_mono_us();
+        o->nap_ms = NAP_MIN_MS;
+    } else if (st == ST_OK && *all) {
         check_strays(o);
+    }
     return st;
 }
 
@@ -113,6 +120,12 @@ static enum status sleeper(struct outbox *o, const char *name, const char *sql, 
     *yes = st == ST_OK && pg_bool(r, 0, 0);
     pg_result_free(r);
     return st;
+}
+
+static void nap(struct outbox *o)
+{
+    (void)stop_sleep_until(deadline_in_ms(o->nap_ms)); /* the loop looks at the stop flag itself */
+    o->nap_ms = o->nap_ms < NAP_MAX_MS ? o->nap_ms + 1 : NAP_MAX_MS;
 }
 
 /* Asleep: one scan after each notification, until they come so fast that being awake is better, or there is more to be
@@ -158,11 +171,9 @@ static enum status sleep_until_woken(struct outbox *o, struct err *err)
     if (st != ST_OK)
         return st;
     if (!asleep) {
-        (void)stop_sleep_until(deadline_in_ms(o->nap_ms)); /* the loop looks at the stop flag itself */
-        o->nap_ms = o->nap_ms < NAP_MAX_MS ? o->nap_ms + 1 : NAP_MAX_MS;
+        nap(o);
         return ST_OK;
     }
-    o->nap_ms = NAP_MIN_MS;
     st = sleep_on(o, err);
     /* Awake whatever happened: who keeps the lock is notified by every transaction. */
     struct err e;
@@ -192,8 +203,10 @@ static enum status step(struct outbox *o, struct err *err)
     st = scan(o, &all, err);
     if (st != ST_OK)
         return st;
-    if (all)
+    if (all && clock_mono_us() - o->came_at > AWAKE_US)
         return sleep_until_woken(o, err);
+    if (all)
+        nap(o);
     if (!has_room(o, true) || !has_room(o, false))
         wait_for_room(o);
     return ST_OK;
