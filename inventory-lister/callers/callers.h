@@ -17,8 +17,8 @@
  * uid.<n> = NAME and attributes as above. A header `Authorization` that is there must be right: there is no falling
  * back from it to the peer or to anonymous.
  *
- * Thread-safe. callers_identify() never blocks on the network: fetching keys happens in a thread of its own, and a
- * token with an unknown key is refused meanwhile with 401 (counted).
+ * Thread-safe. callers_identify() never blocks on the network (it may check a signature: about 0.1 ms): fetching keys
+ * happens in a thread of its own, and a token with an unknown key is refused meanwhile with 401 (counted).
  */
 #ifndef RELATA_LISTER_CALLERS_CALLERS_H
 #define RELATA_LISTER_CALLERS_CALLERS_H

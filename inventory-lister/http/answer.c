@@ -87,7 +87,9 @@ static void problem_unavailable(struct request *rq, const struct err *err)
 
 void problem_of(struct request *rq, const struct err *err)
 {
-    const char *code = err->code[0] ? err->code : NULL;
+    /* The API's own codes are lower case; others (SQLSTATE) are none of the client's business. */
+    bool ours = err->code[0] && !err->code[strspn(err->code, "abcdefghijklmnopqrstuvwxyz_")];
+    const char *code = ours ? err->code : NULL;
 
     switch (err->status) {
     case ST_INVALID:

@@ -8,14 +8,15 @@
  * reads certificates again.
  *
  * Overload: a request that finds the queue full, or its caller over caller_in_flight, is answered at once by the event
- * loop with 503 and Retry-After. A request that waited past its deadline in the queue is answered 503 without being
- * run.
+ * loop with 503 and Retry-After; so is one whose body would make all bodies together larger than 32 MiB. A request that
+ * waited past its deadline in the queue is answered 503 without being run. A caller's request is in flight until its
+ * answer is sent.
  *
  * Bounds: connections (of each of TCP and the Unix socket; more wait until one ends), 16 KiB of request line and
  * headers (else 431), body_max of body (else 413), header_timeout from the connection's start to the last header byte
- * (else 408), request_timeout from there to the answer, idle_timeout of silence between requests, and an answer that is
- * read slower than 64 KiB/s. A second request on a connection has idle_timeout + header_timeout from the answer before
- * it.
+ * (else 408), request_timeout from there to the answer (a handler that takes 5 s more, or twice its time, is cancelled
+ * and its connection ended), idle_timeout of silence between requests, and 64 KiB/s for reading an answer. A second
+ * request on a connection has idle_timeout + header_timeout from the answer before it.
  *
  * Answered here, as application/problem+json: 400 bad_request (encoding, headers given twice), 401, 403 forbidden_host,
  * 405 method_not_allowed, 408 request_timeout, 413 body_too_large, 431 headers_too_large, 503 overloaded, caller_busy.
@@ -124,8 +125,8 @@ const char *request_header(const struct request *rq, const char *name);
  * about hidden rows. */
 void problem(struct request *rq, int status, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same from a failed call: ST_INVALID is 400 (err->code if it is set, else invalid_argument), ST_TOO_BIG 413,
- * ST_NOT_FOUND 404, ST_CONFLICT 409, these with err->text as the detail; ST_DEADLINE is 504, the rest 503 with
+/* The same from a failed call: ST_INVALID is 400 (err->code if it is of a-z and _, else invalid_argument), ST_TOO_BIG
+ * 413, ST_NOT_FOUND 404, ST_CONFLICT 409, these with err->text as the detail; ST_DEADLINE is 504, the rest 503 with
  * Retry-After, but for ST_FATAL, which is 500: their texts (URLs, SQL) are logged, not told. */
 void problem_of(struct request *rq, const struct err *err);
 /* A traceparent of W3C Trace Context, as request.traceparent holds it. */

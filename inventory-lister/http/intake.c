@@ -5,7 +5,7 @@
 #include "common/base/utf8.h"
 #include "inventory-lister/http/internal.h"
 
-#define RUN_GRACE_MS 5000 /* a handler that is so late has its connection ended */
+#define RUN_GRACE_MS 5000 /* a handler that is so late (or twice its time) has its connection ended */
 
 /* ---- decoding ---- */
 
@@ -220,6 +220,13 @@ static struct job *job_new(struct http *h, struct MHD_Connection *c, const char 
     return job;
 }
 
+static void drop_body(struct job *job)
+{
+    atomic_fetch_sub(&job->http->bodies, job->counted);
+    job->counted = 0;
+    buf_release(&job->body);
+}
+
 void job_free(struct job *job)
 {
     if (job->entered)
@@ -228,7 +235,7 @@ void job_free(struct job *job)
     buf_release(&job->rq.answer);
     buf_release(&job->rq.link);
     buf_release(&job->rq.timing);
-    buf_release(&job->body);
+    drop_body(job);
     free(job->text);
     free(job);
 }
@@ -256,15 +263,19 @@ static void check_headers(struct job *job)
         job->rq.traceparent = header(job, "traceparent");
 }
 
+/* What is too much is read and dropped: the library takes an answer only before a body or after it. */
 static void take_body(struct job *job, const char *data, size_t len)
 {
-    if (job->over_body)
+    if (job->over_body || job->over_bodies)
         return;
-    buf_add(&job->body, data, len);
-    if (!buf_ok(&job->body)) {
-        job->over_body = true;
-        buf_release(&job->body);
-    }
+    job->counted += (int64_t)len;
+    if (atomic_fetch_add(&job->http->bodies, (int64_t)len) + (int64_t)len > BODIES_MAX)
+        job->over_bodies = true;
+    else
+        buf_add(&job->body, data, len);
+    job->over_body = !buf_ok(&job->body);
+    if (job->over_body || job->over_bodies)
+        drop_body(job);
 }
 
 /* ---- on its way to a worker ---- */
@@ -309,6 +320,8 @@ static bool admit(struct job *job, const char *path)
 
     if (job->over_body) {
         answer_refuse(job, &http_refused_body, 413, "body_too_large", "the body is larger than http.body_max");
+    } else if (job->over_bodies) {
+        answer_refuse(job, &http_refused_queue, 503, "overloaded", "too many bodies are being sent");
     } else if (!intake_decode(job, path)) {
         answer_refuse(job, &http_refused_bad, 400, "bad_request",
                       "path and query must be percent-encoded UTF-8 without NUL");
@@ -332,6 +345,7 @@ static bool admit(struct job *job, const char *path)
 static enum MHD_Result dispatch(struct job *job, const char *path)
 {
     struct http *h = job->http;
+    int64_t grace_ms = h->cfg->request_timeout_ms < RUN_GRACE_MS ? h->cfg->request_timeout_ms : RUN_GRACE_MS;
 
     if (!admit(job, path))
         return answer_send(job);
@@ -339,7 +353,7 @@ static enum MHD_Result dispatch(struct job *job, const char *path)
     job->queued = clock_mono_us();
     job->state = JOB_QUEUED;
     MHD_suspend_connection(job->c);
-    watch_run(h->watch, job->conn, job, job->rq.deadline + RUN_GRACE_MS * 1000);
+    watch_run(h->watch, job->conn, job, job->rq.deadline + grace_ms * 1000);
     if (!queue_push(h->queue, job)) {
         answer_refuse(job, &http_refused_queue, 503, "overloaded", "the server is ending");
         watch_answer(h->watch, job->conn, job->rq.deadline);

@@ -18,6 +18,7 @@
 #define HEADERS_MAX (16U * 1024)
 #define CONNECTION_MEMORY (24U * 1024) /* headers as sent, and the library's lists of them */
 #define ANSWER_MAX (16U * 1024 * 1024)
+#define BODIES_MAX (32 * 1024 * 1024) /* all that are being taken in or worked on, of all connections */
 #define HEADER_VALUE_MAX 8192
 #define RETRY_AFTER_S 1
 
@@ -37,7 +38,9 @@ struct job {
     bool close;                   /* the connection ends with this answer */
     bool has_body;                /* announced */
     bool over_body;               /* more came than is taken */
+    bool over_bodies;             /* others have taken too much */
     struct buf body;              /* as it comes in */
+    int64_t counted;              /* of it in http.bodies */
     char *text;                   /* path, names and values, decoded */
     mono_us queued;
     struct job *next; /* in the queue */
@@ -144,6 +147,7 @@ struct http {
     struct queue *queue;
     struct certs *certs;
     struct buf url;
+    _Atomic int64_t bodies; /* bytes of all bodies */
     atomic_bool draining;
     bool quiesced;
 };

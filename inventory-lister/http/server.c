@@ -81,9 +81,6 @@ static void on_done(struct job *job)
     struct http *h = job->http;
     struct MHD_Connection *c = job->c;
 
-    if (job->entered)
-        caller_leave(job->rq.caller);
-    job->entered = false;
     watch_answer(h->watch, job->conn, deadline_in_ms(h->cfg->idle_timeout_ms));
     atomic_store(&job->state, JOB_ANSWERED);
     MHD_resume_connection(c);

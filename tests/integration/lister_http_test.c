@@ -27,6 +27,7 @@
 #include "inventory-lister/callers/callers.h"
 #include "inventory-lister/http/http.h"
 #include "inventory-lister/http/internal.h"
+#include "tests/harness/metrics_lint.h"
 
 #define PATIENCE_MS 10000
 
@@ -779,17 +780,22 @@ static void test_memory_of_a_thousand_connections(void **state)
 
 /* ---- overload ---- */
 
+static double gauge(struct metric *m)
+{
+    int64_t bits = atomic_load(&m->value);
+    double v;
+
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
 /* Requests that are queued or worked on, as the metric shows them. */
 static bool in_flight_comes_to(int want)
 {
     mono_us until = deadline_in_ms(PATIENCE_MS);
 
     for (;;) {
-        int64_t bits = atomic_load(&http_in_flight.value);
-        double now;
-
-        memcpy(&now, &bits, sizeof now);
-        if ((int)now == want)
+        if ((int)gauge(&http_in_flight) == want)
             return true;
         if (clock_mono_us() > until)
             return false;
@@ -882,6 +888,96 @@ static void test_what_waited_too_long_is_not_run(void **state)
     assert_int_equal(atomic_load(&ran), 1);
     close(first);
     close(second);
+}
+
+/* Each body is within its bound, all together are not. */
+static void test_bodies_of_all_are_bounded(void **state)
+{
+    enum { N = 40, SIZE = 1 << 20 };
+    struct world *w = *state;
+    char *body = malloc(SIZE);
+    int fds[N], taken = 0, refused = 0;
+
+    w->cfg.body_max = SIZE;
+    w->cfg.queue = N;
+    start(w);
+    assert_non_null(body);
+    memset(body, 'x', SIZE);
+    for (int i = 0; i < N; i++) {
+        fds[i] = dial_world(w);
+        say(fds[i], "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\n\r\n");
+        assert_true(try_write(fds[i], body, SIZE - 1));
+    }
+    for (int i = 0; i < N; i++) {
+        struct reply r;
+
+        assert_true(try_write(fds[i], body, 1));
+        r = next_reply(fds[i]);
+        taken += r.status == 200;
+        refused += r.status == 503 && strstr(r.body, "\"overloaded\"");
+        reply_free(&r);
+        close(fds[i]);
+    }
+    assert_int_equal(taken + refused, N);
+    assert_true(taken >= 1 && refused >= 1);
+    free(body);
+    ask(w, "/", "", 200, NULL);
+}
+
+/* Answers that nobody reads do not stay. */
+static void test_clients_that_do_not_read_are_ended(void **state)
+{
+    struct world *w = *state;
+    mono_us until = deadline_in_ms(PATIENCE_MS);
+    int fd;
+
+    w->cfg.idle_timeout_ms = 1000;
+    start(w);
+    fd = dial_world(w);
+    for (int i = 0; i < 8; i++)
+        get(fd, "/big", "");
+    while (gauge(&http_connections) < 1 && clock_mono_us() < until)
+        usleep(500);
+    while (gauge(&http_connections) > 0) {
+        if (clock_mono_us() > until)
+            fail_msg("the connection is still there");
+        usleep(5000);
+    }
+    close(fd);
+}
+
+/* A handler that is far over its time is cancelled. */
+static void test_late_handlers_are_cancelled(void **state)
+{
+    struct world *w = *state;
+    int fd;
+
+    w->cfg.request_timeout_ms = 100;
+    start(w);
+    fd = dial_world(w);
+    get(fd, "/block", "");
+    expect_end(fd);
+    assert_true(comes_to(&cancelled, 1));
+    close(fd);
+}
+
+static void test_metrics(void **state)
+{
+    struct world *w = *state;
+    struct buf page;
+
+    http_metrics_register();
+    callers_metrics_register();
+    start(w);
+    ask(w, "/", "", 200, NULL);
+    buf_init(&page, 1 << 20);
+    metrics_render(&page);
+    assert_non_null(strstr(buf_str(&page), "relata_lister_http_requests_total{status=\"2xx\"} "));
+    assert_non_null(strstr(buf_str(&page), "relata_lister_http_refused_total{reason=\"queue_full\"} "));
+    assert_non_null(strstr(buf_str(&page), "relata_lister_callers_identified_total{by=\"anonymous\"} "));
+    if (metrics_lint(buf_str(&page)))
+        fail_msg("%s", metrics_lint(buf_str(&page)));
+    buf_release(&page);
 }
 
 /* ---- hang-ups ---- */
@@ -1235,6 +1331,10 @@ int main(int argc, char **argv)
         TEST(test_a_full_queue_refuses_at_once),
         TEST(test_one_caller_cannot_take_all),
         TEST(test_what_waited_too_long_is_not_run),
+        TEST(test_bodies_of_all_are_bounded),
+        TEST(test_clients_that_do_not_read_are_ended),
+        TEST(test_late_handlers_are_cancelled),
+        TEST(test_metrics),
         TEST(test_hanging_up_cancels),
         TEST(test_hanging_up_in_the_queue_costs_no_work),
         TEST(test_callers_are_asked_for),
