@@ -10,6 +10,9 @@ struct metric m_decide_joined = METRIC_INIT(METRIC_COUNTER, "relata_lister_check
 struct metric m_decide_waiting =
     METRIC_INIT(METRIC_GAUGE, "relata_lister_checks_waiting", "Checks that wait for a connection to the store.", NULL);
 
+/* Checks of one BatchCheck that repeats failed ones. */
+#define AGAIN_MAX 15
+
 static struct flight **slot_of(struct decider *d, const struct cache_key *k)
 {
     return &d->table[k->id[0] % FLIGHT_SLOTS];
@@ -204,7 +207,11 @@ bool flights_enqueue(struct decider *d, struct waiter **list, size_t n, mono_us 
     bool ok = true;
     mono_us now = clock_mono_us();
     /* Of one size: 51 are 26 and 25, which are answered sooner than 50 and 1. */
-    size_t bunches = (n + (size_t)d->cfg.batch_size - 1) / (size_t)d->cfg.batch_size;
+    size_t most = (size_t)d->cfg.batch_size;
+    /* What is repeated goes in smaller ones: a store that ran out of time has less to do in each. */
+    if (at && most > AGAIN_MAX)
+        most = AGAIN_MAX;
+    size_t bunches = (n + most - 1) / most;
     size_t size = (n + bunches - 1) / bunches;
 
     for (size_t i = 0; i < n; i++) {
@@ -267,6 +274,8 @@ struct bunch *flights_take(struct decider *d, mono_us now, mono_us *next)
         *next = d->paused_until;
         return NULL;
     }
+    if (d->flying >= (size_t)d->limit)
+        return NULL; /* whoever comes back takes the next one */
     for (struct bunch **at = &d->head; *at;) {
         struct bunch *b = *at;
         if (b->at > now) {
@@ -281,6 +290,7 @@ struct bunch *flights_take(struct decider *d, mono_us now, mono_us *next)
             continue;
         }
         b->began = now;
+        d->flying++;
         for (size_t i = 0; i < b->n; i++)
             b->higher |= b->flights[i].sent && cache_suspect(d->cache, &b->flights[i].key, now);
         return b;

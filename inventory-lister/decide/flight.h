@@ -65,6 +65,9 @@ struct decider {
     size_t queued;              /* checks in them */
     struct flight *table[FLIGHT_SLOTS];
     mono_us paused_until; /* the store throttles */
+    size_t flying;        /* bunches sent and not answered */
+    double limit;         /* of those: halved when the store shows that it has too much to do, grows back slowly */
+    mono_us narrowed_at;
     mono_us warned_at;    /* of strange results */
     bool stop;
     size_t nthreads;

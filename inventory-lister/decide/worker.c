@@ -31,13 +31,16 @@ static struct metric m_again =
 static struct metric m_stale =
     METRIC_INIT(METRIC_COUNTER, "relata_lister_checks_stale_total",
                 "Answers that came after an event had made them old, and were not given out.", NULL);
+static struct metric m_narrowed =
+    METRIC_INIT(METRIC_COUNTER, "relata_lister_narrowed_total",
+                "Times that fewer BatchChecks were let go at once, because the store had too much to do.", NULL);
 static struct metric m_strange = METRIC_INIT(METRIC_COUNTER, "relata_lister_results_strange_total",
                                              "Results of BatchChecks that nobody had asked for.", NULL);
 
 void decide_worker_metrics(void)
 {
-    struct metric *const all[] = {&m_batches, &m_higher, &m_checks,  &m_seconds,       &m_failed,
-                                  &m_again,   &m_stale,  &m_strange, &m_decide_joined, &m_decide_waiting};
+    struct metric *const all[] = {&m_batches, &m_higher,  &m_checks,        &m_seconds,        &m_failed,  &m_again,
+                                  &m_stale,   &m_strange, &m_decide_joined, &m_decide_waiting, &m_narrowed};
     metric_register_all(all, sizeof(all) / sizeof(all[0]));
 }
 
@@ -206,12 +209,41 @@ static mono_us back_off(struct decider *d, enum status st, const struct err *err
     return at;
 }
 
+/* The store ran out of time, for the call or for items of it, or says that it has too much to do. */
+static bool overloaded(const struct question *qn, enum status st)
+{
+    if (st == ST_THROTTLED || st == ST_UNKNOWN || st == ST_DEADLINE)
+        return true;
+    for (size_t i = 0; i < qn->batch.n; i++)
+        if (qn->items[i].status == ST_UNKNOWN || qn->items[i].status == ST_THROTTLED)
+            return true;
+    return false;
+}
+
+/* Half as many at once, once for all that were sent together; then one more for each round that goes well. */
+static void adapt(struct decider *d, const struct bunch *b, bool too_much)
+{
+    double most = (double)d->cfg.in_flight;
+
+    d->flying--;
+    if (!too_much) {
+        d->limit = d->limit + 1 / d->limit < most ? d->limit + 1 / d->limit : most;
+    } else if (b->began > d->narrowed_at) {
+        d->limit = d->limit / 2 < 1 ? 1 : d->limit / 2;
+        d->narrowed_at = clock_mono_us();
+        metric_add(&m_narrowed, 1);
+    }
+    if (d->head)
+        pthread_cond_signal(&d->work);
+}
+
 static void conclude(struct decider *d, struct bunch *b, struct question *qn, enum status st, const struct err *err)
 {
     struct again stale = {0}, later = {0};
     struct err ok = {.status = ST_OK};
     mono_us at = back_off(d, st, err);
 
+    adapt(d, b, overloaded(qn, st));
     for (size_t i = 0; i < qn->batch.n; i++) {
         flight_unlist(d, qn->flights[i]);
         if (qn->items[i].status == ST_OK)

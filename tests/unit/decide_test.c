@@ -124,13 +124,25 @@ static void invalidate(void)
 
 /* ---- the store, played ---- */
 
-enum mode { NORMAL, FAULT_500, HALF_FAIL, MALFORMED, THROTTLE, HANG, SLOW, GATED, DENIED };
+enum mode {
+    NORMAL,
+    FAULT_500,
+    FOUR_500 /* once there are four */,
+    HALF_FAIL,
+    MALFORMED,
+    THROTTLE,
+    HANG,
+    SLOW,
+    GATED,
+    DENIED
+};
 
 struct peer {
     struct raw_server *server;
     pthread_mutex_t lock;
     enum mode mode;
-    int faults; /* that many requests, then normal; -1 = all */
+    int faults;     /* that many requests, -1 = all .. */
+    enum mode then; /* .. the others */
     bool gate;
     _Atomic int requests, checks, higher, now, most;
     char trace[128];
@@ -147,10 +159,11 @@ static void peer_mode(struct peer *p, enum mode mode, int faults)
 
 static enum mode peer_note(struct peer *p, const json_t *rq, const char *head)
 {
-    enum mode mode = NORMAL;
+    enum mode mode;
     const char *trace = strcasestr(head, "traceparent: ");
 
     pthread_mutex_lock(&p->lock);
+    mode = p->then;
     p->requests++;
     p->checks += (int)json_array_size(json_object_get(rq, "checks"));
     p->higher += json_object_get(rq, "consistency") != NULL;
@@ -178,7 +191,7 @@ static void open_gate(struct peer *p)
 {
     pthread_mutex_lock(&p->lock);
     p->gate = true;
-    p->mode = NORMAL;
+    p->mode = p->then = NORMAL;
     p->faults = 0;
     pthread_mutex_unlock(&p->lock);
 }
@@ -211,10 +224,12 @@ static void answer(struct raw_peer *rp, struct peer *p, enum mode mode, const js
         raw_pause(rp, 50);
     while (mode == GATED && !gate_open(p) && raw_pause(rp, 2))
         ;
+    while (mode == FOUR_500 && p->requests < 4 && raw_pause(rp, 2))
+        ;
     if (mode == HANG)
         while (raw_pause(rp, 1000))
             ;
-    else if (mode == FAULT_500)
+    else if (mode == FAULT_500 || mode == FOUR_500)
         raw_reply(rp, 500, "", "{\"code\":\"internal_error\",\"message\":\"x\"}");
     else if (mode == MALFORMED)
         raw_reply(rp, 200, "", "{\"result\":{\"0\":{\"allowed\":tru");
@@ -589,11 +604,11 @@ static void test_one_failure_is_repeated(void **state)
     struct fixture *f = *state;
 
     open_decider(f, 1, 10000);
-    fails_once(f, FAULT_500, 2);
-    fails_once(f, MALFORMED, 2);
-    fails_once(f, THROTTLE, 2);
+    fails_once(f, FAULT_500, 4); /* 40, then 14, 14 and 12 */
+    fails_once(f, MALFORMED, 4);
+    fails_once(f, THROTTLE, 4);
     int checks = f->peer.checks;
-    fails_once(f, HALF_FAIL, 2);
+    fails_once(f, HALF_FAIL, 3);
     assert_int_equal(f->peer.checks - checks, 60); /* only those that failed */
 }
 
@@ -658,6 +673,28 @@ static void test_throttled_beyond_the_deadline_fails_at_once(void **state)
     assert_int_equal(begin(f, a, &q, 4, 0, &err), ST_THROTTLED);
     assert_true(err.retry_after_ms > 0);
     assert_int_equal(f->peer.requests, 1);
+    free(a);
+}
+
+/* A store that has too much to do gets less at once. */
+static void test_overload_narrows(void **state)
+{
+    struct fixture *f = *state;
+    struct asked *a = calloc(1, sizeof(*a));
+    struct err err = {0};
+
+    open_decider(f, 4, 10000);
+    peer_mode(&f->peer, FOUR_500, 4);
+    f->peer.then = GATED;
+    assert_int_equal(begin(f, a, &f->q, 200, 0, &err), ST_OK);
+    wait_requests(&f->peer, 6); /* four at once; of the repeated ones, two */
+    mono_us until = deadline_in_ms(100);
+    while (clock_mono_us() < until)
+        assert_int_equal(f->peer.requests, 6);
+    open_gate(&f->peer);
+    decide_finish(a->g, &err);
+    assert_all(a, BY_STORE);
+    assert_int_equal(f->peer.checks, 400);
     free(a);
 }
 
@@ -809,6 +846,7 @@ int main(void)
         T(test_one_failure_is_repeated),
         T(test_L31_what_fails_twice_stays_undecided),
         T(test_throttled_beyond_the_deadline_fails_at_once),
+        T(test_overload_narrows),
         T(test_deadline),
         T(test_queue_is_bounded),
         T(test_model_changes),
