@@ -387,6 +387,29 @@ static void test_what_there_is(void **state)
     json_decref(json);
 }
 
+/* All of it works with the role that is meant for it, and the right to read the table. */
+static void test_least_privileges(void **state)
+{
+    struct harness *h = *state;
+    const char *role = harness_strf(h, "%s_lister", h->id), *token;
+
+    harness_sqlf(h,
+                 "CREATE ROLE %s LOGIN PASSWORD 'x' IN ROLE relata_lister; GRANT USAGE ON SCHEMA public TO %s;"
+                 "GRANT SELECT (id, name, size, at, tenant) ON public.things TO %s",
+                 role, role, role);
+    token = harness_sql_text(h, "SELECT relata.write_tuple('doc:x', 'viewer', 'user:anne')");
+    lister_run(&l, "--set", harness_strf(h, "pg.dsn=%s", harness_dsn(h, harness_strf(h, "%s:x", role), NULL, NULL)),
+               "--set", "lister.min_token_wait=50ms", NULL);
+    assert_int_equal(page("t-anne", "/v1/inventory/things", NULL), 41);
+    lister_get(&l, "t-anne", "/v1/inventory/things/i1");
+    assert_status(&l, 200);
+    lister_get(&l, "t-anne", harness_strf(h, "/v1/inventory/things?min_token=%s", token));
+    assert_problem(&l, 409, "not_applied"); /* no writer runs */
+    proc_stop(l.p);
+    l.p = NULL;
+    harness_sqlf(h, "DROP OWNED BY %s; DROP ROLE %s", role, role);
+}
+
 #define ALL (HARNESS_DB | HARNESS_STORE)
 #define T(f)                                                                                                           \
     cmocka_unit_test_prestate_setup_teardown(f, open_lister, close_lister, &((struct harness_spec){#f, ALL, NULL}))
@@ -403,6 +426,7 @@ int main(void)
         T(test_bound_to_a_claim),
         T(test_explain),
         T(test_authzen),
+        T(test_least_privileges),
         T(test_what_there_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

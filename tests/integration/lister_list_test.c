@@ -136,7 +136,6 @@ static void take_page(struct walk *w, size_t size, char **token)
     json_t *json = lister_json(&l), *items = json_object_get(json, "items"), *row;
     size_t i;
 
-    assert_true(json_is_true(json_object_get(json, "complete")));
     assert_true(json_array_size(items) <= size);
     json_array_foreach(items, i, row)
     {
@@ -149,6 +148,15 @@ static void take_page(struct walk *w, size_t size, char **token)
     json_decref(json);
 }
 
+/* A store that is short of time may give no answer (503) or too few (complete = false): then the walk goes on from
+ * where it is. What is judged here is that it comes to the right end. */
+static void ask_page(const char *path)
+{
+    for (int tries = 0; lister_get(&l, "t-admin", path) != 200; tries++)
+        if (l.status != 503 || tries == 50)
+            fail_msg("%ld: %s", l.status, buf_str(&l.body));
+}
+
 static void walk(struct walk *w, int user, const char *query, int size)
 {
     char path[16384], *token = strdup("");
@@ -158,8 +166,7 @@ static void walk(struct walk *w, int user, const char *query, int size)
     do {
         snprintf(path, sizeof(path), "/v1/inventory/inst?subject=user:%d&page_size=%d&%s&page_token=%s", user, size,
                  query, token);
-        lister_get(&l, "t-admin", path);
-        assert_status(&l, 200);
+        ask_page(path);
         take_page(w, (size_t)size, &token);
         if (w->between && *token)
             w->between(l.h, w->pages);
@@ -387,12 +394,18 @@ static size_t listed(bool *complete, char **token)
     return n;
 }
 
+/* All 60, as soon as there is an answer: after a fault it may take a while until there is one. */
+static bool is_answered(void *arg)
+{
+    (void)arg;
+    return lister_get(&l, "t-anne", "/v1/inventory/things?page_size=1000") == 200;
+}
+
 static void assert_all_listed(void)
 {
     bool complete;
 
-    lister_get(&l, "t-anne", "/v1/inventory/things?page_size=1000");
-    assert_status(&l, 200);
+    assert_eventually(is_answered, NULL, WAIT_MS);
     assert_int_equal(listed(&complete, NULL), 60);
     assert_true(complete);
 }
@@ -448,9 +461,6 @@ static void test_L31_L32_store_faults(void **state)
             "\"type\":\"doc\",\"id\":\"i1\"}}");
         assert_true(l.status == 503 || l.status == 504);
         fake_store_clear(f);
-        /* The pause that a throttling store asked for is over soon. */
-        for (int tries = 0; lister_get(&l, "t-anne", "/v1/inventory/things") != 200 && tries < 200; tries++)
-            usleep(50000);
     }
     assert_all_listed();
     proc_stop(l.p);
@@ -496,7 +506,6 @@ static void test_postgres_faults(void **state)
     struct harness *h = *state;
     char target[128];
     struct proxy *proxy;
-    bool complete;
 
     snprintf(target, sizeof(target), "%s", harness_sql_text(h, "SELECT '127.0.0.1:' || current_setting('port')"));
     proxy = proxy_start(target);
@@ -509,18 +518,13 @@ static void test_postgres_faults(void **state)
     lister_get(&l, "t-anne", "/v1/inventory/things");
     assert_true(l.status == 503 || l.status == 504);
     proxy_refuse(proxy, false);
-    for (int tries = 0; lister_get(&l, "t-anne", "/v1/inventory/things?page_size=1000") != 200 && tries < 200; tries++)
-        usleep(50000);
-    assert_status(&l, 200);
-    assert_int_equal(listed(&complete, NULL), 60);
+    assert_all_listed();
     proxy_freeze(proxy, PROXY_BOTH);
     lister_get(&l, "t-anne", "/v1/inventory/things");
     assert_true(l.status == 503 || l.status == 504);
     lister_get(&l, "t-anne", "/v1/inventory/things/i1");
     assert_true(l.status == 503 || l.status == 504);
     proxy_pass(proxy);
-    for (int tries = 0; lister_get(&l, "t-anne", "/v1/inventory/things") != 200 && tries < 200; tries++)
-        usleep(50000);
     assert_all_listed();
     proc_stop(l.p);
     l.p = NULL;
