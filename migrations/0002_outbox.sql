@@ -290,23 +290,26 @@ END $$;
 -- A sleeping reader holds advisory lock (1380270083, hashtext(store)) exclusively. False here therefore means: wake it.
 -- True keeps it from falling asleep until this transaction has ended, so no wake-up is lost and none is sent in vain.
 -- Done once a transaction and store; a rollback to a savepoint forgets the lock, the notification and the mark together.
--- Who forges the mark (any session may set it) only waits for the reader's next poll, a second at most.
-CREATE FUNCTION relata.wake(store text) RETURNS void LANGUAGE plpgsql AS $$
+-- Who forges the mark (any session may set it) only waits for the reader's next poll, a second at most. True always: an
+-- assignment of it is evaluated in place, where PERFORM would run a statement.
+CREATE FUNCTION relata.wake(store text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     done text;
 BEGIN
     IF pg_catalog.current_setting('relata.awake', true) OPERATOR(pg_catalog.=) store THEN
-        RETURN;
+        RETURN true;
     END IF;
     IF NOT pg_catalog.pg_try_advisory_xact_lock_shared(1380270083, pg_catalog.hashtext(store)) THEN
         PERFORM pg_catalog.pg_notify('relata_outbox', store);
     END IF;
     done := pg_catalog.set_config('relata.awake', store, true);
-    IF store OPERATOR(pg_catalog.<>) 'default' AND (SELECT true FROM relata.store s
-                                                    WHERE s.name OPERATOR(pg_catalog.=) wake.store) IS NULL THEN
-        RAISE WARNING 'store "%" is not pinned: nothing will be applied before a tuple-writer serves it', store
-            USING HINT = 'If the name is misspelt, the changes stay pending; relata.lag shows them.';
+    IF store OPERATOR(pg_catalog.<>) 'default' THEN -- apart, because a subquery makes the whole test a planned statement
+        IF (SELECT true FROM relata.store s WHERE s.name OPERATOR(pg_catalog.=) wake.store) IS NULL THEN
+            RAISE WARNING 'store "%" is not pinned: nothing will be applied before a tuple-writer serves it', store
+                USING HINT = 'If the name is misspelt, the changes stay pending; relata.lag shows them.';
+        END IF;
     END IF;
+    RETURN true;
 END $$;
 
 -- What the fast test of a row did not pass: says what is wrong, or finds that all is well.
@@ -327,6 +330,8 @@ END $$;
 -- row), hence every name and operator in full: the caller's search_path must not choose what the owner executes. All tests
 -- stand here and none in the trigger's WHEN, which is parsed and planned anew for each statement, 100 us.
 CREATE FUNCTION relata.outbox_row() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    awake boolean;
 BEGIN
     IF NEW.id IS NOT NULL OR NEW.xid IS NOT NULL
        OR relata.row_ok(NEW.store, NEW.op, NEW.object, NEW.relation, NEW.subject, NEW.condition_name, NEW.condition_context,
@@ -361,7 +366,7 @@ BEGIN
             INTO NEW.id, NEW.xid, NEW.created_at, NEW.key;
     END IF;
     IF (pg_catalog.current_setting('relata.awake', true) OPERATOR(pg_catalog.=) NEW.store) IS NOT TRUE THEN
-        PERFORM relata.wake(NEW.store);
+        awake := relata.wake(NEW.store);
     END IF;
     RETURN NEW;
 END $$;
