@@ -298,4 +298,11 @@ GRANT INSERT, UPDATE, DELETE ON relata.store, relata.owned TO relata_repair;
 GRANT UPDATE ON relata.dead_letter, relata.setting TO relata_repair;
 GRANT INSERT, UPDATE ON relata.tuple TO relata_repair;
 GRANT USAGE ON SEQUENCE relata.outbox_id TO relata_repair;
-GRANT relata_service TO relata_repair;
+DO $$
+BEGIN
+    IF NOT pg_has_role('relata_repair', 'relata_service', 'MEMBER') THEN
+        GRANT relata_service TO relata_repair;
+    END IF;
+EXCEPTION WHEN unique_violation THEN
+    NULL; -- roles are the cluster's: another database was migrated at the same time
+END $$;

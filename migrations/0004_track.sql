@@ -1058,7 +1058,13 @@ REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA relata FROM PUBLIC;
 REVOKE EXECUTE ON ALL PROCEDURES IN SCHEMA relata FROM PUBLIC;
 DO $$
 BEGIN
-    EXECUTE format('GRANT relata_lookup TO %I', current_user);
+    IF NOT pg_has_role(current_user, 'relata_lookup', 'MEMBER') THEN -- always held by a superuser
+        BEGIN
+            EXECUTE format('GRANT relata_lookup TO %I', current_user);
+        EXCEPTION WHEN unique_violation THEN
+            NULL; -- roles are the cluster's: another database was migrated at the same time
+        END;
+    END IF;
     EXECUTE 'GRANT CREATE ON SCHEMA relata TO relata_lookup';
     EXECUTE format('GRANT EXECUTE ON FUNCTION relata.yielded, relata.expected, relata.rows_of TO %I', current_user);
     GRANT EXECUTE ON FUNCTION relata.yielded, relata.expected TO relata_auditor, relata_repair;
