@@ -18,21 +18,13 @@ struct cfg_admin {
     char *listen;    /* "127.0.0.1:0" picks a free port; "" = no admin port */
     char *port_file; /* the URL is written here once listening; "" = not */
 };
-#define CFG_ADMIN_KEYS(T, m)                                                                                           \
-    {"admin",                                                                                                          \
-     "listen",                                                                                                         \
-     CFG_STRING,                                                                                                       \
-     offsetof(T, m.listen),                                                                                            \
-     "127.0.0.1:0",                                                                                                    \
-     0,                                                                                                                \
-     0,                                                                                                                \
-     NULL,                                                                                                             \
-     NULL,                                                                                                             \
-     "address and port of /metrics, /healthz and /readyz; port 0 picks a free one, empty = none"},                     \
-    {                                                                                                                  \
-        "admin", "url_file", CFG_STRING, offsetof(T, m.port_file), "", 0, 0, NULL, NULL,                               \
-            "file that gets the admin URL once it is listening"                                                        \
-    }
+/* clang-format off */
+#define CFG_ADMIN_KEYS(T, m)                                                                       \
+    {"admin", "listen", CFG_STRING, offsetof(T, m.listen), "127.0.0.1:0", 0, 0, NULL, NULL,        \
+     "address and port of /metrics, /healthz and /readyz; port 0 picks a free one, empty = none"}, \
+    {"admin", "url_file", CFG_STRING, offsetof(T, m.port_file), "", 0, 0, NULL, NULL,              \
+     "file that gets the admin URL once it is listening"}
+/* clang-format on */
 
 struct admin;
 
@@ -47,9 +39,9 @@ const char *admin_url(const struct admin *a);
 
 /*
  * Readiness is a set of named conditions ("postgres", "store", "circuit", ...): /readyz is 200 when all hold, else 503
- * with the reasons, one a line; a reason given with a condition that holds is shown too. Before the first condition is set it is 503 too. So main sets all of its conditions
- * unready before it starts to work. At most 32; names up to 31 bytes. Thread-safe; `name` and `reason` are copied.
- * These three accept NULL.
+ * with the reasons, one a line; a reason given with a condition that holds is shown too. Before the first condition is
+ * set it is 503 too. So main sets all of its conditions unready before it starts to work. At most 32; names up to 31
+ * bytes. Thread-safe; `name` and `reason` are copied. These three accept NULL.
  */
 void admin_ready(struct admin *a, const char *name, bool ready, const char *reason);
 /* /healthz turns 503 when the main loop has not called this for `stall` milliseconds (admin_health_bound; 0, the

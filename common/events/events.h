@@ -30,32 +30,23 @@ struct cfg_nats {
     char *user, *password, *token, *credentials_file, *nkey_seed_file, *ca_file, *cert_file, *key_file;
     int64_t flush_timeout_ms;
 };
-#define CFG_NATS_KEYS(T, m)                                                                                            \
-    {"nats",     "url",                                                                                                \
-     CFG_STRING, offsetof(T, m.url),                                                                                   \
-     "",         0,                                                                                                    \
-     0,          NULL,                                                                                                 \
-     NULL,       "NATS servers, comma separated; empty = no events are sent"},                                         \
-        {"nats", "user", CFG_STRING, offsetof(T, m.user), "", 0, 0, NULL, NULL, "user name"},                          \
-        {"nats", "password", CFG_SECRET, offsetof(T, m.password), "", 0, 0, NULL, NULL, "password of that user"},      \
-        {"nats", "token", CFG_SECRET, offsetof(T, m.token), "", 0, 0, NULL, NULL, "authentication token"},             \
-        {"nats",     "credentials_file",                                                                               \
-         CFG_STRING, offsetof(T, m.credentials_file),                                                                  \
-         "",         0,                                                                                                \
-         0,          NULL,                                                                                             \
-         NULL,       "user credentials (.creds): JWT and seed"},                                                       \
-        {"nats", "nkey_seed_file", CFG_STRING, offsetof(T, m.nkey_seed_file), "", 0, 0, NULL, NULL, "NKey seed"},      \
-        {"nats",     "ca_file",                                                                                        \
-         CFG_STRING, offsetof(T, m.ca_file),                                                                           \
-         "",         0,                                                                                                \
-         0,          NULL,                                                                                             \
-         NULL,       "PEM file of the authorities that sign the servers' certificates"},                               \
-        {"nats", "cert_file", CFG_STRING, offsetof(T, m.cert_file), "", 0, 0, NULL, NULL, "client certificate, PEM"},  \
-        {"nats", "key_file", CFG_STRING, offsetof(T, m.key_file), "", 0, 0, NULL, NULL, "client key, PEM"},            \
-    {                                                                                                                  \
-        "nats", "flush_timeout", CFG_DURATION, offsetof(T, m.flush_timeout_ms), "500ms", 1, 60000, NULL, NULL,         \
-            "longest wait for NATS to take a batch's events before replication goes on without it"                     \
-    }
+/* clang-format off */
+#define CFG_NATS_KEYS(T, m)                                                                                       \
+    {"nats", "url", CFG_STRING, offsetof(T, m.url), "", 0, 0, NULL, NULL,                                         \
+     "NATS servers, comma separated; empty = no events are sent"},                                                \
+    {"nats", "user", CFG_STRING, offsetof(T, m.user), "", 0, 0, NULL, NULL, "user name"},                         \
+    {"nats", "password", CFG_SECRET, offsetof(T, m.password), "", 0, 0, NULL, NULL, "password of that user"},     \
+    {"nats", "token", CFG_SECRET, offsetof(T, m.token), "", 0, 0, NULL, NULL, "authentication token"},            \
+    {"nats", "credentials_file", CFG_STRING, offsetof(T, m.credentials_file), "", 0, 0, NULL, NULL,               \
+     "user credentials (.creds): JWT and seed"},                                                                  \
+    {"nats", "nkey_seed_file", CFG_STRING, offsetof(T, m.nkey_seed_file), "", 0, 0, NULL, NULL, "NKey seed"},     \
+    {"nats", "ca_file", CFG_STRING, offsetof(T, m.ca_file), "", 0, 0, NULL, NULL,                                 \
+     "PEM file of the authorities that sign the servers' certificates"},                                          \
+    {"nats", "cert_file", CFG_STRING, offsetof(T, m.cert_file), "", 0, 0, NULL, NULL, "client certificate, PEM"}, \
+    {"nats", "key_file", CFG_STRING, offsetof(T, m.key_file), "", 0, 0, NULL, NULL, "client key, PEM"},           \
+    {"nats", "flush_timeout", CFG_DURATION, offsetof(T, m.flush_timeout_ms), "500ms", 1, 60000, NULL, NULL,       \
+     "longest wait for NATS to take a batch's events before replication goes on without it"}
+/* clang-format on */
 
 struct events_pub;
 

@@ -57,63 +57,33 @@ struct cfg_store {
     int64_t request_timeout_ms; /* for one call */
     int64_t late_window_ms;     /* after this long a request that we gave up can no longer take effect */
 };
-#define CFG_STORE_KEYS(T, m)                                                                                            \
-    {"store",                                                                                                           \
-     "url",                                                                                                             \
-     CFG_STRING,                                                                                                        \
-     offsetof(T, m.url),                                                                                                \
-     "http://127.0.0.1:8080",                                                                                           \
-     0,                                                                                                                 \
-     0,                                                                                                                 \
-     NULL,                                                                                                              \
-     NULL,                                                                                                              \
-     "where the store's HTTP API is: http://, https:// or unix:/path"},                                                 \
-        {"store",    "name",                                                                                            \
-         CFG_STRING, offsetof(T, m.name),                                                                               \
-         "default",  0,                                                                                                 \
-         0,          NULL,                                                                                              \
-         NULL,       "the store's name in relata.store and in outbox rows"},                                            \
-        {"store",    "token",                                                                                           \
-         CFG_SECRET, offsetof(T, m.token),                                                                              \
-         "",         0,                                                                                                 \
-         0,          NULL,                                                                                              \
-         NULL,       "preshared key sent as bearer token"},                                                             \
-        {"store",    "oidc_token_url",                                                                                  \
-         CFG_STRING, offsetof(T, m.oidc_token_url),                                                                     \
-         "",         0,                                                                                                 \
-         0,          NULL,                                                                                              \
-         NULL,       "token endpoint for OIDC client credentials; empty = not used"},                                   \
-        {"store", "oidc_client_id", CFG_STRING, offsetof(T, m.oidc_client_id), "", 0, 0, NULL, NULL, "OIDC client id"}, \
-        {"store", "oidc_client_secret", CFG_SECRET, offsetof(T, m.oidc_client_secret), "", 0, 0, NULL,                  \
-         NULL,    "OIDC client secret"},                                                                                \
-        {"store", "oidc_audience", CFG_STRING, offsetof(T, m.oidc_audience), "", 0, 0, NULL, NULL, "OIDC audience"},    \
-        {"store", "oidc_scope", CFG_STRING, offsetof(T, m.oidc_scope), "", 0, 0, NULL, NULL, "OIDC scope"},             \
-        {"store",    "oidc_ca_file",                                                                                    \
-         CFG_STRING, offsetof(T, m.oidc_ca_file),                                                                       \
-         "",         0,                                                                                                 \
-         0,          NULL,                                                                                              \
-         NULL,       "PEM file of the authorities that sign the token endpoint's certificate; empty = the system's"},   \
-        {"store",    "ca_file",                                                                                         \
-         CFG_STRING, offsetof(T, m.ca_file),                                                                            \
-         "",         0,                                                                                                 \
-         0,          NULL,                                                                                              \
-         NULL,       "PEM file of the authorities that sign the store's certificate; empty = the system's"},            \
-        {"store", "cert_file", CFG_STRING, offsetof(T, m.cert_file), "", 0, 0, NULL, NULL, "client certificate, PEM"},  \
-        {"store", "key_file", CFG_STRING, offsetof(T, m.key_file), "", 0, 0, NULL, NULL, "client key, PEM"},            \
-        {"store",      "connect_timeout",                                                                               \
-         CFG_DURATION, offsetof(T, m.connect_timeout_ms),                                                               \
-         "2s",         10,                                                                                              \
-         60000,        NULL,                                                                                            \
-         NULL,         "longest wait for a connection to the store"},                                                   \
-        {"store",      "request_timeout",                                                                               \
-         CFG_DURATION, offsetof(T, m.request_timeout_ms),                                                               \
-         "5s",         100,                                                                                             \
-         300000,       NULL,                                                                                            \
-         NULL,         "longest wait for one answer of the store"},                                                     \
-    {                                                                                                                   \
-        "store", "late_window", CFG_DURATION, offsetof(T, m.late_window_ms), "10s", 100, 600000, NULL, NULL,            \
-            "how long a request that was given up may still take effect: at least the store's own request timeout"      \
-    }
+/* clang-format off */
+#define CFG_STORE_KEYS(T, m)                                                                                          \
+    {"store", "url", CFG_STRING, offsetof(T, m.url), "http://127.0.0.1:8080", 0, 0, NULL, NULL,                       \
+     "where the store's HTTP API is: http://, https:// or unix:/path"},                                               \
+    {"store", "name", CFG_STRING, offsetof(T, m.name), "default", 0, 0, NULL, NULL,                                   \
+     "the store's name in relata.store and in outbox rows"},                                                          \
+    {"store", "token", CFG_SECRET, offsetof(T, m.token), "", 0, 0, NULL, NULL, "preshared key sent as bearer token"}, \
+    {"store", "oidc_token_url", CFG_STRING, offsetof(T, m.oidc_token_url), "", 0, 0, NULL, NULL,                      \
+     "token endpoint for OIDC client credentials; empty = not used"},                                                 \
+    {"store", "oidc_client_id", CFG_STRING, offsetof(T, m.oidc_client_id), "", 0, 0, NULL, NULL, "OIDC client id"},   \
+    {"store", "oidc_client_secret", CFG_SECRET, offsetof(T, m.oidc_client_secret), "", 0, 0, NULL, NULL,              \
+     "OIDC client secret"},                                                                                           \
+    {"store", "oidc_audience", CFG_STRING, offsetof(T, m.oidc_audience), "", 0, 0, NULL, NULL, "OIDC audience"},      \
+    {"store", "oidc_scope", CFG_STRING, offsetof(T, m.oidc_scope), "", 0, 0, NULL, NULL, "OIDC scope"},               \
+    {"store", "oidc_ca_file", CFG_STRING, offsetof(T, m.oidc_ca_file), "", 0, 0, NULL, NULL,                          \
+     "PEM file of the authorities that sign the token endpoint's certificate; empty = the system's"},                 \
+    {"store", "ca_file", CFG_STRING, offsetof(T, m.ca_file), "", 0, 0, NULL, NULL,                                    \
+     "PEM file of the authorities that sign the store's certificate; empty = the system's"},                          \
+    {"store", "cert_file", CFG_STRING, offsetof(T, m.cert_file), "", 0, 0, NULL, NULL, "client certificate, PEM"},    \
+    {"store", "key_file", CFG_STRING, offsetof(T, m.key_file), "", 0, 0, NULL, NULL, "client key, PEM"},              \
+    {"store", "connect_timeout", CFG_DURATION, offsetof(T, m.connect_timeout_ms), "2s", 10, 60000, NULL, NULL,        \
+     "longest wait for a connection to the store"},                                                                   \
+    {"store", "request_timeout", CFG_DURATION, offsetof(T, m.request_timeout_ms), "5s", 100, 300000, NULL, NULL,      \
+     "longest wait for one answer of the store"},                                                                     \
+    {"store", "late_window", CFG_DURATION, offsetof(T, m.late_window_ms), "10s", 100, 600000, NULL, NULL,             \
+     "how long a request that was given up may still take effect: at least the store's own request timeout"}
+/* clang-format on */
 
 struct store;
 struct store_conn;

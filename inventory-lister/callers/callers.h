@@ -45,35 +45,37 @@ struct cfg_callers {
 };
 
 /* clang-format off */
-#define CFG_CALLERS_KEYS(T, m)                                                                                         \
-    {"callers", "tokens_file", CFG_STRING, offsetof(T, m.tokens_file), "", 0, 0, NULL, NULL,                    \
-     "file of bearer tokens' digests, one caller a line, 0640 at most; read again when it changes; empty = none"},     \
-    {"callers", "jwks_file", CFG_STRING, offsetof(T, m.jwks_file), "", 0, 0, NULL, NULL,                        \
-     "file with the public keys (JWKS) of JWTs; read again when it changes; empty = none"},                            \
-    {"callers", "jwks_url", CFG_STRING, offsetof(T, m.jwks_url), "", 0, 0, NULL, NULL,                          \
-     "URL of the public keys (JWKS) of JWTs: https, or http on loopback; empty = none"},                               \
-    {"callers", "jwks_ca_file", CFG_STRING, offsetof(T, m.jwks_ca_file), "", 0, 0, NULL, NULL,                  \
-     "authorities that jwks_url's certificate is checked against; empty = the system's"},                              \
-    {"callers", "jwks_refresh", CFG_DURATION, offsetof(T, m.jwks_refresh_ms), "10min", 1000, INT64_C(86400000), NULL,  \
-     NULL, "pause between two fetches of jwks_url"},                                                            \
-    {"callers", "jwks_min_interval", CFG_DURATION, offsetof(T, m.jwks_min_interval_ms), "30s", 10, 3600000, NULL,      \
-     NULL, "shortest pause between two fetches of jwks_url that tokens with an unknown key cause"},             \
-    {"callers", "issuer", CFG_STRING, offsetof(T, m.issuer), "", 0, 0, NULL, NULL,                              \
-     "the iss that JWTs must have; needed with jwks_file and jwks_url"},                                               \
-    {"callers", "audience", CFG_STRING, offsetof(T, m.audience), "", 0, 0, NULL, NULL,                          \
-     "the aud that JWTs must have, alone or among others; needed with jwks_file and jwks_url"},                        \
-    {"callers", "algorithms", CFG_STRING, offsetof(T, m.algorithms), "RS256,PS256,ES256,EdDSA", 0, 0, NULL, NULL, "signature algorithms that JWTs may have: of RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA"},\
-    {"callers", "subject_claim", CFG_STRING, offsetof(T, m.subject_claim), "sub", 0, 0, NULL, NULL,             \
-     "claim of a JWT that names the caller's subject"},                                                                \
-    {"callers", "subject_type", CFG_STRING, offsetof(T, m.subject_type), "user", 0, 0, NULL, NULL,              \
-     "type of that subject in the model"},                                                                             \
-    {"callers", "jwt_rights", CFG_STRING, offsetof(T, m.jwt_rights), "list", 0, 0, NULL, NULL,                  \
-     "rights of callers with a JWT: of list, name-subject, diagnose"},                                                 \
-    {"callers", "clock_skew", CFG_DURATION, offsetof(T, m.clock_skew_ms), "30s", 0, 300000, NULL, NULL,         \
-     "how far a JWT's times may be off"},                                                                              \
-    {"callers", "anonymous", CFG_BOOL, offsetof(T, m.anonymous), "false", 0, 0, NULL, NULL,                     \
-     "who sends no token has every right; only with a loopback address or a Unix socket"},                             \
-    {"peers", "*", CFG_MAP, offsetof(T, m.peers), "", 0, 0, NULL, NULL,                                         \
+#define CFG_CALLERS_KEYS(T, m)                                                                                              \
+    {"callers", "tokens_file", CFG_STRING, offsetof(T, m.tokens_file), "", 0, 0, NULL, NULL,                                \
+     "file of bearer tokens' digests, one caller a line, 0640 at most; read again when it changes; empty = "                \
+     "none"},                                                                                                               \
+    {"callers", "jwks_file", CFG_STRING, offsetof(T, m.jwks_file), "", 0, 0, NULL, NULL,                                    \
+     "file with the public keys (JWKS) of JWTs; read again when it changes; empty = none"},                                 \
+    {"callers", "jwks_url", CFG_STRING, offsetof(T, m.jwks_url), "", 0, 0, NULL, NULL,                                      \
+     "URL of the public keys (JWKS) of JWTs: https, or http on loopback; empty = none"},                                    \
+    {"callers", "jwks_ca_file", CFG_STRING, offsetof(T, m.jwks_ca_file), "", 0, 0, NULL, NULL,                              \
+     "authorities that jwks_url's certificate is checked against; empty = the system's"},                                   \
+    {"callers", "jwks_refresh", CFG_DURATION, offsetof(T, m.jwks_refresh_ms), "10min", 1000, INT64_C(86400000), NULL, NULL, \
+     "pause between two fetches of jwks_url"},                                                                              \
+    {"callers", "jwks_min_interval", CFG_DURATION, offsetof(T, m.jwks_min_interval_ms), "30s", 10, 3600000, NULL, NULL,     \
+     "shortest pause between two fetches of jwks_url that tokens with an unknown key cause"},                               \
+    {"callers", "issuer", CFG_STRING, offsetof(T, m.issuer), "", 0, 0, NULL, NULL,                                          \
+     "the iss that JWTs must have; needed with jwks_file and jwks_url"},                                                    \
+    {"callers", "audience", CFG_STRING, offsetof(T, m.audience), "", 0, 0, NULL, NULL,                                      \
+     "the aud that JWTs must have, alone or among others; needed with jwks_file and jwks_url"},                             \
+    {"callers", "algorithms", CFG_STRING, offsetof(T, m.algorithms), "RS256,PS256,ES256,EdDSA", 0, 0, NULL, NULL,           \
+     "signature algorithms that JWTs may have: of RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA"},            \
+    {"callers", "subject_claim", CFG_STRING, offsetof(T, m.subject_claim), "sub", 0, 0, NULL, NULL,                         \
+     "claim of a JWT that names the caller's subject"},                                                                     \
+    {"callers", "subject_type", CFG_STRING, offsetof(T, m.subject_type), "user", 0, 0, NULL, NULL,                          \
+     "type of that subject in the model"},                                                                                  \
+    {"callers", "jwt_rights", CFG_STRING, offsetof(T, m.jwt_rights), "list", 0, 0, NULL, NULL,                              \
+     "rights of callers with a JWT: of list, name-subject, diagnose"},                                                      \
+    {"callers", "clock_skew", CFG_DURATION, offsetof(T, m.clock_skew_ms), "30s", 0, 300000, NULL, NULL,                     \
+     "how far a JWT's times may be off"},                                                                                   \
+    {"callers", "anonymous", CFG_BOOL, offsetof(T, m.anonymous), "false", 0, 0, NULL, NULL,                                 \
+     "who sends no token has every right; only with a loopback address or a Unix socket"},                                  \
+    {"peers", "*", CFG_MAP, offsetof(T, m.peers), "", 0, 0, NULL, NULL,                                                     \
      "uid.<n> = NAME [subject=..] [rights=..] [claim.<name>=..]: who that user is on the Unix socket"}
 /* clang-format on */
 

@@ -56,33 +56,33 @@ struct cfg_http {
 };
 
 /* clang-format off */
-#define CFG_HTTP_KEYS(T, m)                                                                                            \
+#define CFG_HTTP_KEYS(T, m)                                                                                     \
     {"http", "listen", CFG_STRING, offsetof(T, m.listen), "127.0.0.1:0", 0, 0, NULL, NULL,                      \
-     "address and port of the API; port 0 picks a free one, empty = no TCP"},                                          \
+     "address and port of the API; port 0 picks a free one, empty = no TCP"},                                   \
     {"http", "unix_socket", CFG_STRING, offsetof(T, m.unix_socket), "", 0, 0, NULL, NULL,                       \
-     "path of a Unix socket (mode 0660) with the API; empty = none"},                                                  \
+     "path of a Unix socket (mode 0660) with the API; empty = none"},                                           \
     {"http", "url_file", CFG_STRING, offsetof(T, m.url_file), "", 0, 0, NULL, NULL,                             \
-     "file that gets the API's URL once it is listening"},                                                             \
+     "file that gets the API's URL once it is listening"},                                                      \
     {"http", "cert_file", CFG_STRING, offsetof(T, m.cert_file), "", 0, 0, NULL, NULL,                           \
-     "certificate chain (PEM) of the TCP port; read again when it changes; empty = no TLS"},                           \
+     "certificate chain (PEM) of the TCP port; read again when it changes; empty = no TLS"},                    \
     {"http", "key_file", CFG_STRING, offsetof(T, m.key_file), "", 0, 0, NULL, NULL,                             \
-     "private key (PEM) of cert_file"},                                                                                \
+     "private key (PEM) of cert_file"},                                                                         \
     {"http", "cors_origin", CFG_STRING, offsetof(T, m.cors_origin), "", 0, 0, NULL, NULL,                       \
-     "the origin whose pages may read answers, such as https://console.example, or * for all; empty = none"},          \
+     "the origin whose pages may read answers, such as https://console.example, or * for all; empty = none"},   \
     {"http", "workers", CFG_INT, offsetof(T, m.workers), "16", 1, 1024, NULL, "threads",                        \
-     "requests that are worked on at once; each has a Postgres session"},                                              \
+     "requests that are worked on at once; each has a Postgres session"},                                       \
     {"http", "queue", CFG_INT, offsetof(T, m.queue), "64", 1, 65536, NULL, "requests",                          \
-     "requests that may wait for a worker; more get 503 at once"},                                                     \
+     "requests that may wait for a worker; more get 503 at once"},                                              \
     {"http", "caller_in_flight", CFG_INT, offsetof(T, m.caller_in_flight), "32", 1, 65536, NULL, "requests",    \
-     "requests that one caller may have waiting or worked on; more get 503 at once"},                                  \
+     "requests that one caller may have waiting or worked on; more get 503 at once"},                           \
     {"http", "connections", CFG_INT, offsetof(T, m.connections), "4096", 1, 100000, NULL, NULL,                 \
-     "most connections of the TCP port, and of the Unix socket"},                                                      \
+     "most connections of the TCP port, and of the Unix socket"},                                               \
     {"http", "body_max", CFG_SIZE, offsetof(T, m.body_max), "1MiB", 1024, 67108864, NULL, NULL,                 \
-     "largest body of a request; larger ones get 413"},                                                                \
+     "largest body of a request; larger ones get 413"},                                                         \
     {"http", "header_timeout", CFG_DURATION, offsetof(T, m.header_timeout_ms), "10s", 50, 600000, NULL, NULL,   \
-     "longest time from a connection's start to the end of its first request's headers"},                              \
+     "longest time from a connection's start to the end of its first request's headers"},                       \
     {"http", "request_timeout", CFG_DURATION, offsetof(T, m.request_timeout_ms), "10s", 50, 600000, NULL, NULL, \
-     "longest time from the end of the headers to the answer"},                                                        \
+     "longest time from the end of the headers to the answer"},                                                 \
     {"http", "idle_timeout", CFG_DURATION, offsetof(T, m.idle_timeout_ms), "60s", 1000, 3600000, NULL, NULL,    \
      "longest silence of a connection between two requests"}
 /* clang-format on */
