@@ -63,11 +63,12 @@ SELECT format('INSERT INTO inventory.catalog_items (id, cloud_account_id, name)
   FROM generate_series(1, 2500 * :scale, 20000) first
 \gexec
 
--- Two instances a catalog item, owned by the teams of the item's organization in turn.
-SELECT format('INSERT INTO inventory.resource_instances (id, catalog_item_id, owner_team_id, name)
+-- Two instances a catalog item, owned by the teams of the item's organization in turn. Their ages are not in the order of
+-- their ids, and some are of the same hour.
+SELECT format('INSERT INTO inventory.resource_instances (id, catalog_item_id, owner_team_id, name, created_at)
                SELECT i, item, regexp_replace(c.tenant_id, ''-[a-z]+$'', '''') || ''-'' ||
                                (ARRAY[''platform'', ''network'', ''storage'', ''apps''])[1 + i %% 4],
-                      ''instance-'' || i
+                      ''instance-'' || i, timestamptz ''2026-01-01 00:00+00'' + i * 7919 %% 4000 * interval ''1 hour''
                  FROM generate_series(%s, least(%s, %s)) i, LATERAL (SELECT 1 + (i - 1) / 2 AS item) x
                  JOIN inventory.clusters c ON c.id = 1 + (item - 1) / 25',
               first, first + 9999, 5000 * :scale)

@@ -1,4 +1,5 @@
-# The demo's closing table, out of what its steps have left: jq -rn --argjson load .. --argjson life .. --argjson compare ..
+# The demo's closing table, out of what its steps have left: jq -rn --argjson load .. --argjson life .. --argjson lists ..
+# --argjson compare ..
 # A step that left nothing shows as zeros.
 
 def n: (. // 0) | round | tostring | [while(length > 0; .[:-3]) | .[-3:]] | reverse | join(",");
@@ -19,4 +20,7 @@ row(""; $life.transactions | "\(.rolled_back | n) rolled back, \(.refused | n) r
 row("commit to applied"; $life.commit_to_applied_us | "p50 \(.p50 | ms), p99 \(.p99 | ms) (\(.n | n) measured)"),
 row("events seen by a NATS subscriber";
     "\([$load.events, $life.events] | add | n), missed \([$load.event_gaps, $life.event_gaps] | add | n)"),
+row("lists of three people, compared"; "\($lists.walks | length) walks, \($lists.rows | n) rows on \($lists.pages | n) pages, \($lists.lists_that_differ | n) differ"),
+row("revoked: row gone from the list"; [$lists.changes[]?.gone_us] | "p50 \(map(.p50) | max | ms), at most \(map(.max) | max | ms)"),
+row("granted: row in the list"; [$lists.changes[]?.back_us] | "p50 \(map(.p50) | max | ms), at most \(map(.max) | max | ms)"),
 row("total time"; "\($total) s")

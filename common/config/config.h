@@ -16,7 +16,8 @@
  * programs' settings may share the environment), unless their section is one
  * of the table's: then they are unknown keys. The names that `make up` writes to build/run/env
  * are always ignored where they are no keys: RELATA_PG_DSN, RELATA_STORE_URL, RELATA_STORE_ID,
- * RELATA_MODEL_ID, RELATA_NATS_URL, RELATA_KAFKA_BROKERS, RELATA_<PROGRAM>_URL.
+ * RELATA_MODEL_ID, RELATA_NATS_URL, RELATA_KAFKA_BROKERS, RELATA_LISTER_URL, RELATA_LISTER_TOKEN,
+ * RELATA_<PROGRAM>_URL.
  *
  * The file: [section] lines, `key = value` lines, comments in lines of their own (';' or '#'). What libinih would cut,
  * join or skip without a word is an error here that names file and line: lines over 4,096 bytes, values with
@@ -124,14 +125,11 @@ void config_reference(const struct cfg_program *prog, struct buf *out);
 struct cfg_log {
     int level, format;
 };
-#define CFG_LOG_KEYS(T, m)                                                                                             \
-    {"log",    "level",                                                                                                \
-     CFG_ENUM, offsetof(T, m.level),                                                                                   \
-     "info",   0,                                                                                                      \
-     0,        "debug|info|warn|error",                                                                                \
-     NULL,     "least severe level that is written"},                                                                  \
-    {                                                                                                                  \
-        "log", "format", CFG_ENUM, offsetof(T, m.format), "logfmt", 0, 0, "logfmt|json", NULL, "form of a log line"    \
-    }
+/* clang-format off */
+#define CFG_LOG_KEYS(T, m)                                                                                        \
+    {"log", "level", CFG_ENUM, offsetof(T, m.level), "info", 0, 0, "debug|info|warn|error", NULL,                 \
+     "least severe level that is written"},                                                                       \
+    {"log", "format", CFG_ENUM, offsetof(T, m.format), "logfmt", 0, 0, "logfmt|json", NULL, "form of a log line"}
+/* clang-format on */
 
 #endif

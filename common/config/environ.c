@@ -15,6 +15,8 @@ static const char *const not_settings[] = {
     "RELATA_TUPLE_WRITER_URL",
     "RELATA_RELATACTL_URL",
     "RELATA_INVENTORY_LISTER_URL",
+    "RELATA_LISTER_URL",
+    "RELATA_LISTER_TOKEN",
     "RELATA_DRIFT_CHECKER_URL",
     "RELATA_AUTHZ_STORE_URL",
 };

@@ -47,6 +47,8 @@ function offer() {
 }
 
 async function connect() {
+  $('who').textContent = 'Not connected';
+  for (const id of ['question', 'list', 'explain']) show($(id), false);
   const answer = await call('/v1/inventory');
   const { caller } = answer;
   $('who').textContent = `${caller.name}${caller.subject ? `, ${caller.subject}` : ''}: may ${caller.rights.join(', ')}`;
@@ -67,6 +69,7 @@ function head(column) {
   const down = state.order === `-${column.name}`;
   const button = document.createElement('button');
   button.type = 'button';
+  button.dataset.column = column.name;
   button.textContent = column.name + (down ? ' ↓' : state.order === column.name ? ' ↑' : '');
   th.ariaSort = down ? 'descending' : state.order === column.name ? 'ascending' : 'none';
   button.addEventListener('click', () => {
@@ -77,8 +80,15 @@ function head(column) {
   return th;
 }
 
+// What has the focus is about to be replaced, or disabled: the keyboard goes on from where it was.
+function keepFocus(sorted, paged) {
+  if (sorted) [...$('heads').querySelectorAll('button')].find((b) => b.dataset.column === sorted)?.focus();
+  if (paged && $('next').disabled) $('first').focus();
+}
+
 async function list(token) {
   const c = collection();
+  const focus = document.activeElement;
   const query = new URLSearchParams({ relation: $('relation').value, page_size: $('size').value });
   if (state.order) query.set('order_by', state.order);
   if ($('subject').value) query.set('subject', $('subject').value);
@@ -86,10 +96,11 @@ async function list(token) {
   if (token) query.set('page_token', token);
   const page = await call(`/v1/inventory/${encodeURIComponent(c.name)}?${query}`);
   state.next = page.next_page_token;
-  $('heads').replaceChildren(...c.columns.map(head));
+  const columns = c.columns.filter((column) => column.shown);
+  $('heads').replaceChildren(...columns.map(head));
   $('rows').replaceChildren(...page.items.map((row) => {
     const tr = document.createElement('tr');
-    for (const column of c.columns) {
+    for (const column of columns) {
       const value = row[column.name];
       tr.insertCell().textContent = value === null || value === undefined ? '' : typeof value === 'object' ? JSON.stringify(value) : value;
     }
@@ -99,13 +110,15 @@ async function list(token) {
   $('caption').textContent = `${page.items.length} rows of ${c.name}${more}`;
   $('next').disabled = !state.next;
   show($('list'), true);
+  keepFocus(focus.dataset.column, focus === $('next'));
 }
 
 async function explain() {
   const body = { collection: collection().name, id: $('explain-id').value, relation: $('relation').value };
   if ($('subject').value) body.subject = $('subject').value;
   const answer = await call('/v1/explain', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
-  $('why').textContent = JSON.stringify(answer, null, 2);
+  const may = answer.allowed ? 'has' : 'has not';
+  $('why').textContent = `${answer.subject} ${may} ${answer.relation} of ${answer.object}\n${JSON.stringify(answer, null, 2)}`;
 }
 
 // One thing at a time; what went wrong is shown, not swallowed.
@@ -143,3 +156,4 @@ const given = new URLSearchParams(location.hash.slice(1)); // #url=..&token=.. :
 if (given.get('url')) $('url').value = given.get('url');
 if (given.get('token')) $('token').value = given.get('token');
 history.replaceState(null, '', location.pathname);
+if ($('url').value && $('token').value) run(connect);
