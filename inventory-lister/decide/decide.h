@@ -1,6 +1,7 @@
 /*
  * decide.h - the one interface through which decisions come: who asks does not know whether cache, store or something
- * else answered. Deny by default: an item that nobody decided stays DECISION_FAILED.
+ * else answered. Deny by default: an item that nobody decided stays DECISION_FAILED. One whose object no tuple can have
+ * (by the store's grammar: the id is too long, say) is denied, by nobody.
  */
 #ifndef RELATA_LISTER_DECIDE_DECIDE_H
 #define RELATA_LISTER_DECIDE_DECIDE_H
@@ -31,7 +32,7 @@ struct decide_item {
 /* What is the same for all items of one request. Lives until its last decide_finish(). */
 struct decide_query {
     const char *subject;
-    mono_us not_before; /* read your writes: no answer whose check began before this; 0 = any */
+    mono_us not_before; /* read your writes: no answer whose check began before this, and none of the cache; 0 = any */
     bool no_cache;      /* ask, whatever is cached (explain) */
     mono_us deadline;
     const atomic_bool *cancelled; /* the client has hung up; may be NULL */
@@ -46,7 +47,8 @@ struct decide_group;
 /*
  * Begin to decide the items. What the cache knows is answered at once; the rest is put to the store in BatchChecks of
  * at most 50, bounded for the whole process, equal checks in flight asked once. Never blocks on the network.
- * ST_OK with *out; else nothing was begun (ST_THROTTLED: too many checks wait already, ST_RETRY: there is no model yet).
+ * ST_OK with *out; else nothing was begun (ST_THROTTLED: too many checks wait already, ST_RETRY: there is no model
+ * yet).
  */
 enum status decide_start(struct decider *d, struct decide_query *q, struct decide_item *items, size_t n,
                          struct decide_group **out, struct err *err) MUST_CHECK;

@@ -3,12 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/admin/metrics.h"
+#include "common/base/log.h"
 #include "common/tuple/tuple.h"
 #include "inventory-lister/decide/flight.h"
 #include "inventory-lister/decide/world.h"
 
 /* A client that hung up is noticed within so long. */
 #define CANCEL_CHECK_US 20000
+#define WARN_EVERY_US 60000000
+
+static struct metric m_unfit = METRIC_INIT(
+    METRIC_COUNTER, "relata_lister_checks_unfit_total",
+    "Checks that were denied unasked, because the store takes no such object: its id is too long or empty.", NULL);
 
 /* ---- starting ---- */
 
@@ -42,6 +49,24 @@ static int pair_of(const struct model *m, const struct decide_item *it)
     return model_pair(m, type.data, type.len, it->relation);
 }
 
+/* Whether a tuple can be about it. If not, nobody has been given anything on it, and the store would only refuse the
+ * question, for ever: as an error it would end every list before its row. */
+static bool is_fit(struct decider *d, const struct decide_item *it, mono_us now)
+{
+    struct bytes object = {it->object, strlen(it->object)}, relation = {it->relation, strlen(it->relation)};
+    struct err why;
+    mono_us warned;
+
+    if (tuple_check(object, relation, (struct bytes){"x:x", 3}, &why) == ST_OK)
+        return true;
+    metric_add(&m_unfit, 1);
+    warned = atomic_load(&d->warned_unfit_at);
+    if ((!warned || now - warned >= WARN_EVERY_US) && atomic_compare_exchange_strong(&d->warned_unfit_at, &warned, now))
+        log_err(LOG_LVL_WARN, "an object that the authorization store cannot know is hidden from everybody", &why,
+                "object", it->object, NULL);
+    return false;
+}
+
 /* Answer from the cache, or note down that the store is to be asked. */
 static void begin_item(struct decide_group *g, const struct in_force *f, struct decide_item *it, mono_us now)
 {
@@ -60,11 +85,17 @@ static void begin_item(struct decide_group *g, const struct in_force *f, struct 
     }
     w->key = cache_key(d->cache, f->store_id, f->model_id, pair, g->q->subject, it->object);
     w->conditional = model_conditional(f->model, pair);
-    if (!g->q->no_cache && !w->conditional)
-        known = cache_get(d->cache, &w->key, g->q->not_before, now);
+    /* Read your writes: an entry may be young enough and still come from a check that the store answered by its own
+     * cache, which not_before says nothing of. */
+    if (!g->q->no_cache && !w->conditional && g->q->not_before == 0)
+        known = cache_get(d->cache, &w->key, 0, now);
     if (known != CACHE_MISS) {
         it->decision = known == CACHE_ALLOW ? DECISION_ALLOW : DECISION_DENY;
         it->by = BY_CACHE;
+        return;
+    }
+    if (!is_fit(d, it, now)) {
+        it->decision = DECISION_DENY;
         return;
     }
     w->group = g;
@@ -265,5 +296,8 @@ void decide_store_free(struct decider *d)
 
 void decide_store_metrics(void)
 {
+    struct metric *const all[] = {&m_unfit};
+
+    metric_register_all(all, 1);
     decide_worker_metrics();
 }

@@ -68,7 +68,8 @@ struct decider {
     size_t flying;        /* bunches sent and not answered */
     double limit;         /* of those: halved when the store shows that it has too much to do, grows back slowly */
     mono_us narrowed_at;
-    mono_us warned_at; /* of strange results */
+    mono_us warned_at;               /* of strange results */
+    _Atomic mono_us warned_unfit_at; /* of objects that no tuple can have; not under the lock */
     bool stop;
     size_t nthreads;
     pthread_t *threads;

@@ -546,20 +546,29 @@ static void test_consistency(void **state)
     decide_finish(a->g, &err);
     assert_all(a, BY_STORE);
     assert_int_equal(f->peer.higher, 1);
+    /* Not even a newer entry will do, if its check was content with the store's own cache. */
+    q[0].not_before = clock_mono_us();
+    assert_int_equal(begin(f, a, &q[1], 2, 50, &err), ST_OK);
+    decide_finish(a->g, &err);
+    assert_int_equal(f->peer.higher, 1);
+    assert_int_equal(begin(f, a, &q[0], 2, 50, &err), ST_OK);
+    decide_finish(a->g, &err);
+    assert_all(a, BY_STORE);
+    assert_int_equal(f->peer.higher, 2);
     suspect = true;
     assert_int_equal(begin(f, a, &q[1], 2, 100, &err), ST_OK);
     decide_finish(a->g, &err);
-    assert_int_equal(f->peer.higher, 2);
+    assert_int_equal(f->peer.higher, 3);
     suspect = false;
     /* A flight of lower consistency, or one that began too early, is not joined. */
     peer_mode(&f->peer, GATED, 1);
     assert_int_equal(begin(f, &a[0], &q[1], 2, 200, &err), ST_OK);
-    wait_requests(&f->peer, 4);
+    wait_requests(&f->peer, 6);
     q[0].not_before = 1;
     assert_int_equal(begin(f, &a[1], &q[0], 2, 200, &err), ST_OK);
     decide_finish(a[1].g, &err);
     assert_all(&a[1], BY_STORE);
-    assert_int_equal(f->peer.higher, 3);
+    assert_int_equal(f->peer.higher, 4);
     open_gate(&f->peer);
     decide_finish(a[0].g, &err);
     assert_all(&a[0], BY_STORE);
@@ -582,6 +591,32 @@ static void test_conditional_pairs_are_not_cached(void **state)
         assert_int_equal(f->peer.requests, i);
     }
     assert_int_equal(nentries, 0);
+}
+
+/* No tuple can be about it, whatever the store would say to the question: a row with such an id must not stop a list.
+ */
+static void test_objects_that_no_tuple_can_have(void **state)
+{
+    struct fixture *f = *state;
+    char longest[300] = "doc:", spaced[] = "doc:a b", nothing[] = "doc:", fine[] = "doc:1y";
+    struct decide_item items[] = {{.object = longest, .relation = "viewer"},
+                                  {.object = spaced, .relation = "viewer"},
+                                  {.object = nothing, .relation = "viewer"},
+                                  {.object = fine, .relation = "viewer"}};
+    struct decide_group *g;
+    struct err err = {0};
+
+    memset(longest + 4, 'y', sizeof(longest) - 5);
+    open_decider(f, 1, 10);
+    assert_int_equal(decide_start(f->d, &f->q, items, 4, &g, &err), ST_OK);
+    decide_finish(g, &err);
+    assert_int_equal(err.status, ST_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(items[i].decision, DECISION_DENY);
+        assert_int_equal(items[i].by, BY_NOBODY);
+    }
+    assert_int_equal(items[3].decision, DECISION_ALLOW);
+    assert_int_equal(f->peer.checks, 1);
 }
 
 static void fails_once(struct fixture *f, enum mode mode, int want_requests)
@@ -843,6 +878,7 @@ int main(void)
         T(test_always_stale_fails),
         T(test_consistency),
         T(test_conditional_pairs_are_not_cached),
+        T(test_objects_that_no_tuple_can_have),
         T(test_one_failure_is_repeated),
         T(test_L31_what_fails_twice_stays_undecided),
         T(test_throttled_beyond_the_deadline_fails_at_once),
