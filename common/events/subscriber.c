@@ -220,20 +220,26 @@ static void on_message(natsConnection *nc, natsSubscription *sub, natsMsg *msg, 
     natsMsg_Destroy(msg);
 }
 
+/* Called in threads of the library's: the mutex also makes what events_sub_new() wrote known to them. */
+static void ask_resync(struct events_sub *s)
+{
+    pthread_mutex_lock(&s->mu);
+    atomic_store(&s->resync, true);
+    pthread_mutex_unlock(&s->mu);
+}
+
 static void on_sub_reconnected(natsConnection *nc, void *arg)
 {
-    struct events_sub *s = arg;
     (void)nc;
-    atomic_store(&s->resync, true);
+    ask_resync(arg);
 }
 
 static void on_sub_error(natsConnection *nc, natsSubscription *sub, natsStatus st, void *arg)
 {
-    struct events_sub *s = arg;
     (void)nc;
     (void)sub;
     if (st == NATS_SLOW_CONSUMER)
-        atomic_store(&s->resync, true);
+        ask_resync(arg);
 }
 
 static void on_complete(void *arg)
