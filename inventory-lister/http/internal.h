@@ -16,7 +16,9 @@
 #include "inventory-lister/http/http.h"
 
 #define HEADERS_MAX (16U * 1024)
-#define CONNECTION_MEMORY (24U * 1024) /* headers as sent, and the library's lists of them */
+/* Headers as sent, the library's lists of them, and with them still there the answer's headers, of which Link may have
+ * HEADER_VALUE_MAX: what does not fit ends the connection without an answer. */
+#define CONNECTION_MEMORY (40U * 1024)
 #define ANSWER_MAX (16U * 1024 * 1024)
 #define BODIES_MAX (32 * 1024 * 1024) /* all that are being taken in or worked on, of all connections */
 #define HEADER_VALUE_MAX 8192

@@ -83,6 +83,8 @@ static void handle(void *worker, struct request *rq)
         problem_of(rq, &fatal);
     } else if (strncmp(rq->path, "/nothing", 8) != 0) {
         echo(rq);
+        while (strcmp(rq->path, "/link") == 0 && rq->link.len < HEADER_VALUE_MAX - 1)
+            buf_addc(&rq->link, 'x');
     }
 }
 
@@ -236,7 +238,7 @@ static void get(int fd, const char *target, const char *headers)
 
 struct reply {
     int status; /* 0 = the connection ended without one */
-    char head[4096];
+    char head[16384];
     char *body;
     size_t len;
 };
@@ -524,6 +526,26 @@ static char *filler(size_t n)
     memset(text + 8, 'x', n);
     memcpy(text + 8 + n, "\r\n", 3);
     return text;
+}
+
+/* The longest request that is taken, by cookies too (of which the library makes a copy), gets the longest answer. */
+static void test_long_headers_both_ways(void **state)
+{
+    struct world *w = *state;
+    char *text = filler(15900), link[HEADER_VALUE_MAX - 100];
+    int fd;
+
+    memset(link, 'x', sizeof link - 1);
+    link[sizeof link - 1] = '\0';
+    start(w);
+    fd = dial_world(w);
+    get(fd, "/link", text);
+    expect(fd, 200, link, NULL);
+    memcpy(text, "Cookie: a=", 10);
+    get(fd, "/link", text);
+    expect(fd, 200, link, NULL);
+    close(fd);
+    free(text);
 }
 
 static void test_headers_are_bounded(void **state)
@@ -1320,6 +1342,7 @@ int main(int argc, char **argv)
         TEST(test_methods),
         TEST(test_cors),
         TEST(test_traceparent),
+        TEST(test_long_headers_both_ways),
         TEST(test_headers_are_bounded),
         TEST(test_bodies_are_bounded),
         TEST(test_large_answers),
