@@ -116,7 +116,8 @@ static enum status admit(struct decider *d, const struct decide_group *g, struct
             err->retry_after_ms = (unsigned)((d->paused_until - now + 999) / 1000);
         return ST_THROTTLED;
     }
-    if (d->queued + g->pending > (size_t)d->cfg.queue) {
+    /* One that is larger than the queue has its turn when nothing waits: it would be refused for ever otherwise. */
+    if (d->queued > 0 && d->queued + g->pending > (size_t)d->cfg.queue) {
         err_set(err, ST_THROTTLED, "too_many_checks", "too many checks wait already");
         if (err)
             err->retry_after_ms = 1000;

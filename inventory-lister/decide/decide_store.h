@@ -11,7 +11,7 @@ struct world;
 struct decide_store_settings {
     int64_t in_flight;  /* BatchChecks at once, for the whole process: one connection and thread each */
     int64_t batch_size; /* at most 50 unless the store was configured otherwise */
-    int64_t queue;      /* checks that may wait for a free connection */
+    int64_t queue;      /* checks that may wait for a free connection; more only of one request, while no other waits */
 };
 
 enum status decide_store_new(struct decider **out, const struct decide_store_settings *cfg, struct store *store,

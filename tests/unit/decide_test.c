@@ -750,6 +750,20 @@ static void test_deadline(void **state)
     free(a);
 }
 
+/* A page of 1,000 rows with 16 flags each is more than fits, and is decided all the same. */
+static void test_one_request_may_be_larger_than_the_queue(void **state)
+{
+    struct fixture *f = *state;
+    struct asked *a = calloc(1, sizeof(*a));
+    struct err err = {0};
+
+    open_decider(f, 2, 100);
+    assert_int_equal(begin(f, a, &f->q, 500, 0, &err), ST_OK);
+    decide_finish(a->g, &err);
+    assert_all(a, BY_STORE);
+    free(a);
+}
+
 static void test_queue_is_bounded(void **state)
 {
     struct fixture *f = *state;
@@ -884,6 +898,7 @@ int main(void)
         T(test_throttled_beyond_the_deadline_fails_at_once),
         T(test_overload_narrows),
         T(test_deadline),
+        T(test_one_request_may_be_larger_than_the_queue),
         T(test_queue_is_bounded),
         T(test_model_changes),
         T(test_traceparent_is_passed_on),
