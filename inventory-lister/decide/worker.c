@@ -11,8 +11,9 @@
 #define FAILURES_MAX 1
 #define BACKOFF_BASE_MS 20
 #define BACKOFF_CAP_MS 500
-/* An answer that an event made old on its way is asked for again so often, with higher consistency. */
-#define STALE_MAX 1
+/* An answer that an event made old on its way is asked for again so often, with higher consistency. While many tuples
+ * change that all decisions of a relation rest on, that happens to one check several times running. */
+#define STALE_MAX 5
 #define PAUSE_MAX_MS 5000
 #define WARN_EVERY_US 60000000
 

@@ -144,6 +144,7 @@ struct peer {
     int faults;     /* that many requests, -1 = all .. */
     enum mode then; /* .. the others */
     bool gate;
+    int events; /* that many requests see an event come before their answer */
     _Atomic int requests, checks, higher, now, most;
     char trace[128];
 };
@@ -173,6 +174,8 @@ static enum mode peer_note(struct peer *p, const json_t *rq, const char *head)
         mode = p->mode;
         p->faults -= p->faults > 0;
     }
+    if (p->events > 0 && p->events--)
+        invalidate();
     if (++p->now > p->most)
         p->most = p->now;
     pthread_mutex_unlock(&p->lock);
@@ -524,8 +527,27 @@ static void test_always_stale_fails(void **state)
     decide_finish(a->g, &err);
     assert_none(a);
     assert_int_equal(err.status, ST_CONFLICT);
-    assert_int_equal(f->peer.requests, 2);
+    assert_int_equal(f->peer.requests, 6);
     assert_int_equal(nentries, 0);
+    free(a);
+}
+
+/* Events that come during several tries running, as while tuples are loaded, cost time and no answer. */
+static void test_stale_several_times(void **state)
+{
+    struct fixture *f = *state;
+    struct asked *a = calloc(1, sizeof(*a));
+    struct err err = {0};
+
+    open_decider(f, 1, 10000);
+    f->peer.events = 4;
+    assert_int_equal(begin(f, a, &f->q, 10, 0, &err), ST_OK);
+    decide_finish(a->g, &err);
+    assert_all(a, BY_STORE);
+    assert_int_equal(f->peer.requests, 5);
+    assert_int_equal(f->peer.higher, 4);
+    for (size_t i = 0; i < nentries; i++)
+        assert_true(entries[i].began > invalidated);
     free(a);
 }
 
@@ -890,6 +912,7 @@ int main(void)
         T(test_cancelled_checks_are_not_sent),
         T(test_P01_answer_older_than_a_revoke),
         T(test_always_stale_fails),
+        T(test_stale_several_times),
         T(test_consistency),
         T(test_conditional_pairs_are_not_cached),
         T(test_objects_that_no_tuple_can_have),
