@@ -99,6 +99,15 @@ static bool needs_caller(const char *path)
     return !r || !r->open;
 }
 
+static const char *methods(const char *path)
+{
+    const struct route *r = route_of(path);
+
+    if (r)
+        return r->get ? "GET, HEAD" : "POST";
+    return strncmp(path, INVENTORY, strlen(INVENTORY)) == 0 ? "GET, HEAD" : "GET, HEAD, POST";
+}
+
 /* "/v1/inventory/{collection}" and "/v1/inventory/{collection}/{id}": an id may hold slashes. */
 static void inventory(struct worker *w, struct request *rq)
 {
@@ -132,4 +141,9 @@ static void handle(void *worker, struct request *rq)
 }
 
 const struct http_app api_app = {
-    .worker_begin = worker_begin, .worker_end = worker_end, .handle = handle, .needs_caller = needs_caller};
+    .worker_begin = worker_begin,
+    .worker_end = worker_end,
+    .handle = handle,
+    .needs_caller = needs_caller,
+    .methods = methods,
+};

@@ -52,7 +52,9 @@ json_t *body_object(struct request *rq)
         problem(rq, 415, "unsupported_media_type", "the body must be application/json");
         return NULL;
     }
-    body = json_loadb(rq->body.data ? rq->body.data : "", rq->body.len, JSON_REJECT_DUPLICATES, &why);
+    /* No number means anything here: a context may hold larger ones than fit an integer. */
+    body = json_loadb(rq->body.data ? rq->body.data : "", rq->body.len,
+                      JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &why);
     if (!body)
         problem(rq, 400, "invalid_json", "the body is no JSON: %s, at byte %d", why.text, why.position);
     else if (!json_is_object(body))
@@ -61,6 +63,18 @@ json_t *body_object(struct request *rq)
         return body;
     json_decref(body);
     return NULL;
+}
+
+bool members_are_strings(struct request *rq, const json_t *object, const char *const *names)
+{
+    for (; *names; names++) {
+        const json_t *value = json_object_get(object, *names);
+        if (value && !json_is_string(value)) {
+            problem(rq, 400, "invalid_argument", "\"%s\" must be a string", *names);
+            return false;
+        }
+    }
+    return true;
 }
 
 const char *member(const json_t *object, const char *name)

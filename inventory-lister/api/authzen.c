@@ -48,6 +48,47 @@ static void malformed(struct evaluation *e, const char *why, const char *what)
     e->malformed = true;
 }
 
+/* A member is of its kind, if it is there. */
+static bool is_object(const json_t *in, const char *name)
+{
+    const json_t *value = json_object_get(in, name);
+
+    return !value || json_is_object(value);
+}
+
+static bool is_string(const json_t *in, const char *name)
+{
+    const json_t *value = json_object_get(in, name);
+
+    return !value || json_is_string(value);
+}
+
+/* The members of an evaluation, or the defaults of several, are of the kinds that the API gives them. What lacks in
+ * one of several is another matter: that one alone fails. */
+static bool has_form(const json_t *in)
+{
+    static const char *const parts[] = {"subject", "resource", "action"};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        const json_t *part = json_object_get(in, parts[i]);
+        if (!is_object(in, parts[i]) || !is_object(part, "properties") || !is_string(part, "type") ||
+            !is_string(part, "id") || !is_string(part, "name"))
+            return false;
+    }
+    return json_is_object(in) && is_object(in, "context");
+}
+
+static bool all_have_form(const json_t *body)
+{
+    const json_t *list = json_object_get(body, "evaluations"), *one;
+    size_t i;
+
+    if (!has_form(body) || !is_object(body, "options"))
+        return false;
+    json_array_foreach(list, i, one) if (!has_form(one)) return false;
+    return true;
+}
+
 /* {"type": .., "id": ..} as "type:id". */
 static void entity(struct evaluation *e, const json_t *in, const char *name, struct buf *out)
 {
@@ -101,8 +142,6 @@ static void read_evaluation(struct worker *w, struct request *rq, const json_t *
     buf_init(&e->subject, NAME_MAX_BYTES);
     buf_init(&e->object, NAME_MAX_BYTES);
     e->relation = member(part(one, all, "action"), "name");
-    if (!json_is_object(one))
-        malformed(e, "an evaluation must be an object", "");
     entity(e, part(one, all, "subject"), "subject", &e->subject);
     entity(e, part(one, all, "resource"), "resource", &e->object);
     if (!e->relation || !*e->relation)
@@ -211,7 +250,9 @@ void authzen_evaluation(struct worker *w, struct request *rq)
 {
     json_t *body = need_right(rq, RIGHT_LIST) ? body_object(rq) : NULL;
 
-    if (body)
+    if (body && !has_form(body))
+        problem(rq, 400, "invalid_argument", "a member of the body is not of its kind");
+    else if (body)
         evaluate_one(w, rq, body);
     json_decref(body);
 }
@@ -273,6 +314,8 @@ void authzen_evaluations(struct worker *w, struct request *rq)
         return;
     if (list && !json_is_array(list))
         problem(rq, 400, "invalid_argument", "\"evaluations\" must be a list");
+    else if (!all_have_form(body))
+        problem(rq, 400, "invalid_argument", "a member of the body, or of an evaluation, is not of its kind");
     else if (semantic_of(body) == UNKNOWN)
         problem(rq, 400, "invalid_argument", "options.evaluations_semantic is not known");
     else if (json_array_size(list) > EVALUATIONS_MAX)

@@ -54,6 +54,8 @@ void problem_undecided(struct request *rq, const struct err *err);
 void answer_json(struct request *rq, int status, json_t *json);
 /* The body as an object. NULL: answered. The caller releases it. */
 json_t *body_object(struct request *rq);
+/* Whether each of these members that the object has is a string (names ended by NULL). False: answered. */
+bool members_are_strings(struct request *rq, const json_t *object, const char *const *names);
 /* A string member without NUL; NULL if it is absent or of another kind. */
 const char *member(const json_t *object, const char *name);
 /* "2026-01-02T03:04:05.678Z", now. */

@@ -38,12 +38,12 @@ static enum status run(struct worker *w, struct pg *pg, const struct statement *
     return st;
 }
 
-/* ST_OK also if there is no such row. */
+/* ST_OK also if there is no such row. `listed`: only if lists have it. */
 static enum status find(struct worker *w, struct pg *pg, const struct collection *c, const char *bound, const char *id,
-                        mono_us deadline, struct found *f, struct err *err)
+                        bool listed, mono_us deadline, struct found *f, struct err *err)
 {
     struct statement s = {0};
-    enum status st = keyset_build_one(&s, c, bound, id, err);
+    enum status st = listed ? keyset_build_one(&s, c, bound, id, err) : keyset_build_unlisted(&s, c, bound, id, err);
 
     buf_init(&f->object, OBJECT_MAX);
     buf_addf(&f->object, "%s:", c->type);
@@ -135,7 +135,7 @@ void get_row(struct worker *w, struct request *rq, const char *collection, const
     if (!pg)
         goto cleanup;
     begin = clock_mono_us();
-    switch ((int)find(w, pg, a.collection, a.bound, id, a.query.deadline, &f, &err)) {
+    switch ((int)find(w, pg, a.collection, a.bound, id, true, a.query.deadline, &f, &err)) {
     case ST_OK:
         decide_row(w, rq, &a, &f, clock_mono_us() - begin);
         break;
@@ -155,10 +155,32 @@ cleanup:
 struct explaining {
     const char *subject, *relation;
     struct buf object;
-    const char *row;  /* "exists", "absent", or NULL if not asked for */
+    const char *row;  /* "exists", "left_out", "absent", or NULL if not asked for */
     char **relations; /* of the object's type, copied from the model */
     size_t nrelations;
 };
+
+/*
+ * "left_out": the collection's `where` takes it out of lists. Rows of others than the caller's own claim are absent, as
+ * those that do not exist: diagnosing is no way around the claim.
+ */
+static enum status look_at_row(struct worker *w, struct pg *pg, const struct collection *c, const char *bound,
+                               const char *id, mono_us deadline, struct explaining *e, struct err *err)
+{
+    struct found f = {0}, any = {0};
+    enum status st = find(w, pg, c, bound, id, true, deadline, &f, err);
+
+    e->row = "exists";
+    if (st == ST_OK && !there(&f)) {
+        st = find(w, pg, c, bound, id, false, deadline, &any, err);
+        e->row = st == ST_OK && there(&any) ? "left_out" : "absent";
+    }
+    if (st == ST_OK)
+        buf_adds(&e->object, buf_str(&f.object));
+    found_release(&f);
+    found_release(&any);
+    return st;
+}
 
 /* The object of {"collection", "id"}. False: answered. */
 static bool find_object(struct worker *w, struct request *rq, const json_t *body, mono_us deadline,
@@ -167,10 +189,8 @@ static bool find_object(struct worker *w, struct request *rq, const json_t *body
     const char *name = member(body, "collection"), *id = member(body, "id");
     const struct collection *c = name ? collection_find(w->api->collections, name) : NULL;
     const char *bound = c && c->bound >= 0 ? caller_claim(rq->caller, c->claim) : NULL;
-    struct found f = {0};
     struct err err;
     struct pg *pg;
-    bool ok = false;
 
     if (!c || !id) {
         problem(rq, c ? 400 : 404, c ? "invalid_argument" : "unknown_collection",
@@ -184,17 +204,18 @@ static bool find_object(struct worker *w, struct request *rq, const json_t *body
     pg = worker_pg(w, rq, deadline);
     if (!pg)
         return false;
-    if (find(w, pg, c, bound, id, deadline, &f, &err) == ST_OK) {
-        buf_adds(&e->object, buf_str(&f.object));
-        e->row = there(&f) ? "exists" : "absent";
+    switch ((int)look_at_row(w, pg, c, bound, id, deadline, e, &err)) {
+    case ST_OK:
         if (!e->relation)
             e->relation = c->relation;
-        ok = true;
-    } else {
+        return true;
+    case ST_NOT_FOUND:
+        problem(rq, 400, "invalid_argument", "\"id\" is too long");
+        return false;
+    default:
         problem_undecided(rq, &err);
+        return false;
     }
-    found_release(&f);
-    return ok;
 }
 
 /* All relations of the object's type. */
@@ -303,13 +324,16 @@ void explain(struct worker *w, struct request *rq)
 {
     struct explaining e = {0};
     struct decide_query q;
+    static const char *const names[] = {"collection", "id", "object", "relation", "subject", NULL};
     json_t *body;
 
     if (!need_right(rq, RIGHT_DIAGNOSE))
         return;
     body = body_object(rq);
-    if (!body)
+    if (!body || !members_are_strings(rq, body, names)) {
+        json_decref(body);
         return;
+    }
     buf_init(&e.object, OBJECT_MAX);
     e.subject = subject_for(rq, member(body, "subject"));
     if (e.subject) {

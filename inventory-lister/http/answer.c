@@ -8,6 +8,7 @@
 #include "inventory-lister/http/internal.h"
 
 #define DETAIL_MAX 1024
+#define REQUEST_ID_MAX 256
 #define ANSWER_BYTES_PER_S (64 * 1024)
 
 /* ---- what handlers call ---- */
@@ -154,11 +155,25 @@ static void add_cors(struct MHD_Response *r, const struct job *job)
     add(r, "Access-Control-Allow-Origin", allowed);
     if (strcmp(job->rq.method, "OPTIONS") == 0) {
         add(r, "Access-Control-Allow-Methods", "GET, HEAD, POST");
-        add(r, "Access-Control-Allow-Headers", "Authorization, Content-Type, Relata-Min-Token, traceparent");
+        add(r, "Access-Control-Allow-Headers",
+            "Authorization, Content-Type, Relata-Min-Token, traceparent, X-Request-ID");
         add(r, "Access-Control-Max-Age", "600");
     } else {
-        add(r, "Access-Control-Expose-Headers", "Link, Retry-After, Server-Timing, WWW-Authenticate");
+        add(r, "Access-Control-Expose-Headers", "Link, Retry-After, Server-Timing, WWW-Authenticate, X-Request-ID");
     }
+}
+
+/* A client finds its request again by its own name for it. */
+static void add_request_id(struct MHD_Response *r, const struct request *rq)
+{
+    const char *id = request_header(rq, "X-Request-ID");
+    size_t len = id ? strlen(id) : 0;
+
+    for (size_t i = 0; i < len; i++)
+        if (id[i] <= ' ' || id[i] > '~')
+            return;
+    if (len <= REQUEST_ID_MAX)
+        add(r, "X-Request-ID", id);
 }
 
 static void add_headers(struct MHD_Response *r, const struct job *job)
@@ -169,6 +184,7 @@ static void add_headers(struct MHD_Response *r, const struct job *job)
     add(r, "Content-Type", rq->content_type);
     add(r, "Cache-Control", "no-store");
     add(r, "X-Content-Type-Options", "nosniff");
+    add_request_id(r, rq);
     add(r, "Link", buf_str(&rq->link));
     add(r, "Server-Timing", buf_str(&rq->timing));
     add(r, "Allow", rq->allow);

@@ -23,9 +23,10 @@
  * What the library refuses before it knows a request (no HTTP, headers far over the bound, HTTP/1.1 without Host)
  * gets its own short HTML with status 400, 413, 414 or 431 and the connection's end.
  *
- * Every answer has Cache-Control: no-store and X-Content-Type-Options: nosniff. CORS headers and OPTIONS only if
- * cors_origin is set. With callers.anonymous, TCP requests must name a loopback Host: a page of another site cannot
- * make a browser read answers by pointing its own name here.
+ * Every answer has Cache-Control: no-store, X-Content-Type-Options: nosniff and, if the request has an X-Request-ID of
+ * at most 256 visible ASCII characters, that again. CORS headers and OPTIONS only if cors_origin is set. With
+ * callers.anonymous, TCP requests must name a loopback Host: a page of another site cannot make a browser read answers
+ * by pointing its own name here.
  */
 #ifndef RELATA_LISTER_HTTP_HTTP_H
 #define RELATA_LISTER_HTTP_HTTP_H
@@ -144,6 +145,9 @@ struct http_app {
     http_handler *handle;
     /* Whether this path needs a caller (true for all but /openapi.json, /.well-known/...). */
     bool (*needs_caller)(const char *path);
+    /* A path's methods, as Allow names them, for answers to methods that the server does not know; the path as it came,
+     * not decoded. The result is constant. The member may be NULL: GET, HEAD, POST everywhere. */
+    const char *(*methods)(const char *path);
 };
 
 struct http;

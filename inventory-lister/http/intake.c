@@ -241,7 +241,7 @@ void job_free(struct job *job)
 }
 
 /* What headers alone tell. An answer that is made here ends the connection if a body is still to come. */
-static void check_headers(struct job *job)
+static void check_headers(struct job *job, const char *path)
 {
     const union MHD_ConnectionInfo *size = MHD_get_connection_info(job->c, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     const char *length = header(job, "Content-Length");
@@ -255,8 +255,9 @@ static void check_headers(struct job *job)
     else if (s.nul || s.authorization > 1 || s.length > 1 || s.host > 1 || (s.chunked && s.length > 0))
         answer_refuse(job, &http_refused_bad, 400, "bad_request", "a header is given twice, or holds a NUL");
     else if (!*job->rq.method || (method_is(job, "OPTIONS") && !job->http->cfg->cors_origin[0])) {
-        answer_refuse(job, &http_refused_bad, 405, "method_not_allowed", "the methods here are GET, HEAD and POST");
-        job->rq.allow = "GET, HEAD, POST";
+        answer_refuse(job, &http_refused_bad, 405, "method_not_allowed",
+                      "this path does not take this method; see Allow");
+        job->rq.allow = job->http->app->methods ? job->http->app->methods(path) : "GET, HEAD, POST";
     } else if (length && (strlen(length) > 18 || strtoll(length, NULL, 10) > job->http->cfg->body_max))
         answer_refuse(job, &http_refused_body, 413, "body_too_large", "the body is larger than http.body_max");
     if (s.traceparent == 1 && traceparent_valid(header(job, "traceparent")))
@@ -373,7 +374,7 @@ enum MHD_Result intake_on_request(void *arg, struct MHD_Connection *c, const cha
         if (!job)
             return MHD_NO;
         *state = job;
-        check_headers(job);
+        check_headers(job, path);
         if (job->state == JOB_ANSWERED && job->has_body) {
             job->close = true;
             return answer_send(job);

@@ -177,13 +177,13 @@ static void add_filter(struct maker *m, const struct filter *f, struct buf *scra
              col->type);
 }
 
-/* What the declaration asks of every row. */
-static enum status add_declared(struct maker *m, const char *bound, struct err *err)
+/* What the declaration asks of every row; without `where`, if it need not be in lists. */
+static enum status add_declared(struct maker *m, bool listed, const char *bound, struct err *err)
 {
     const struct collection *c = m->c;
     enum status st;
 
-    for (size_t i = 0; i < c->nbound_null; i++) {
+    for (size_t i = 0; listed && i < c->nbound_null; i++) {
         condition(&m->where);
         buf_addf(&m->where, "t.%s IS NULL", c->columns[c->bound_null[i]].quoted);
     }
@@ -459,7 +459,7 @@ enum status keyset_build(struct statement *out, const struct collection *c, cons
     m.o = o;
     m.after = after;
     m.limit = limit;
-    st = add_declared(&m, bound, err);
+    st = add_declared(&m, true, bound, err);
     for (size_t i = 0; i < f->len && st == ST_OK; i++)
         add_filter(&m, &f->items[i], &out->scratch[i]);
     if (st == ST_OK && after)
@@ -483,15 +483,15 @@ enum status keyset_build(struct statement *out, const struct collection *c, cons
     return end(&m, ST_OK, err);
 }
 
-enum status keyset_build_one(struct statement *out, const struct collection *c, const char *bound, const char *id,
-                             struct err *err)
+static enum status build_one(struct statement *out, const struct collection *c, bool listed, const char *bound,
+                             const char *id, struct err *err)
 {
     const struct column *col = &c->columns[c->id];
     struct maker m;
     enum status st;
 
     maker_init(&m, out, c);
-    st = add_declared(&m, bound, err);
+    st = add_declared(&m, listed, bound, err);
     if (st == ST_OK && column_value_check(col, id, NULL) != ST_OK)
         st = err_set(err, ST_NOT_FOUND, NULL, "no row has this id");
     if (st != ST_OK)
@@ -502,6 +502,18 @@ enum status keyset_build_one(struct statement *out, const struct collection *c, 
     add_shown(&m, &out->sql);
     buf_addf(&out->sql, " FROM %s t%s LIMIT 1", c->table, buf_str(&m.where));
     return end(&m, ST_OK, err);
+}
+
+enum status keyset_build_one(struct statement *out, const struct collection *c, const char *bound, const char *id,
+                             struct err *err)
+{
+    return build_one(out, c, true, bound, id, err);
+}
+
+enum status keyset_build_unlisted(struct statement *out, const struct collection *c, const char *bound, const char *id,
+                                  struct err *err)
+{
+    return build_one(out, c, false, bound, id, err);
 }
 
 void statement_free(struct statement *s)

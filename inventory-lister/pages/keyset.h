@@ -44,6 +44,9 @@ enum status keyset_build(struct statement *out, const struct collection *c, cons
  * have it. */
 enum status keyset_build_one(struct statement *out, const struct collection *c, const char *bound, const char *id,
                              struct err *err) MUST_CHECK;
+/* The same, also if the collection's `where` leaves it out of lists. */
+enum status keyset_build_unlisted(struct statement *out, const struct collection *c, const char *bound, const char *id,
+                                  struct err *err) MUST_CHECK;
 void statement_free(struct statement *s); /* accepts a zeroed one */
 
 #endif

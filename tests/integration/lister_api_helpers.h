@@ -2,7 +2,7 @@
  * lister_api_helpers.h - a running inventory-lister over a small inventory, and an HTTP client.
  *
  * Callers (bearer tokens): "t-anne" is user:anne, "t-bob" user:bob, both with right list; "t-admin" has all rights and
- * no subject of its own; "t-t1" is user:anne with the claim tenant = t1.
+ * no subject of its own; "t-t1" is user:anne with the claim tenant = t1, "t-t1d" the same with the right diagnose.
  */
 #ifndef RELATA_TESTS_LISTER_API_HELPERS_H
 #define RELATA_TESTS_LISTER_API_HELPERS_H
@@ -67,6 +67,7 @@ static inline const char *tokens_file(struct harness *h)
     token_line(&text, "bob", "t-bob", "subject=user:bob");
     token_line(&text, "admin", "t-admin", "rights=list,name-subject,diagnose");
     token_line(&text, "tenant1", "t-t1", "subject=user:anne claim.tenant=t1");
+    token_line(&text, "tenant1d", "t-t1d", "subject=user:anne rights=list,diagnose claim.tenant=t1");
     write_text(path, buf_str(&text));
     buf_release(&text);
     return path;

@@ -298,6 +298,51 @@ static void test_explain(void **state)
     assert_problem(&l, 400, "invalid_json");
     lister_request(&l, "/v1/explain", "t-admin", "[]");
     assert_problem(&l, 400, "invalid_json");
+    lister_request(&l, "/v1/explain", "t-admin", "{\"object\":\"doc:i4\",\"relation\":\"viewer\",\"subject\":5}");
+    assert_problem(&l, 400, "invalid_argument");
+}
+
+static void explains_row(const char *token, const char *id, const char *want)
+{
+    json_t *json;
+    char body[256];
+
+    snprintf(body, sizeof(body), "{\"collection\":\"things\",\"id\":\"%s\",\"subject\":\"user:anne\"}", id);
+    lister_request(&l, "/v1/explain", token, body);
+    assert_status(&l, 200);
+    json = lister_json(&l);
+    assert_string_equal(json_string_value(json_object_get(json, "row")), want);
+    json_decref(json);
+}
+
+/* Who diagnoses is told of rows that lists leave out, but stays bound to the own claim. */
+static void test_explain_rows(void **state)
+{
+    struct harness *h = *state;
+    struct buf other, absent;
+
+    harness_sql(h, "ALTER TABLE public.things ADD deleted_at timestamptz; UPDATE public.things SET deleted_at = now() "
+                   "WHERE id = 'i4'; INSERT INTO public.things(id, name, tenant) VALUES ('theirs', 'x', 't2')");
+    lister_run(&l, "--set", "collection.things.bound=tenant", "--set", "collection.things.claim=tenant", "--set",
+               "collection.things.where=deleted_at", NULL);
+    explains_row("t-t1d", "i1", "exists");
+    explains_row("t-t1d", "i4", "left_out");
+    explains_row("t-t1d", "theirs", "absent");
+    buf_init(&other, 1 << 16);
+    buf_init(&absent, 1 << 16);
+    buf_add(&other, l.body.data, l.body.len);
+    explains_row("t-t1d", "nobody", "absent");
+    buf_add(&absent, l.body.data, l.body.len);
+    /* Not a byte differs but the id itself. */
+    assert_int_equal(absent.len, other.len);
+    memcpy(strstr(absent.data, "doc:nobody"), "doc:theirs", 10);
+    assert_string_equal(buf_str(&absent), buf_str(&other));
+    buf_release(&other);
+    buf_release(&absent);
+    lister_get(&l, "t-t1d", "/v1/inventory/things/i4?subject=user:anne");
+    assert_problem(&l, 404, "not_found");
+    lister_request(&l, "/v1/explain", "t-admin", "{\"collection\":\"things\",\"id\":\"i1\",\"subject\":\"user:anne\"}");
+    assert_problem(&l, 403, "missing_claim");
 }
 
 #define ANNE "\"subject\":{\"type\":\"user\",\"id\":\"anne\"}"
@@ -319,7 +364,8 @@ static void test_authzen(void **state)
     (void)state;
 
     run();
-    evaluates("t-anne", one, "{" ANNE "," VIEW "," DOC("i1") ",\"context\":{\"time\":1}}", "{\"decision\":true}");
+    evaluates("t-anne", one, "{" ANNE "," VIEW "," DOC("i1") ",\"context\":{\"time\":-132075405515065049088}}",
+              "{\"decision\":true}");
     evaluates("t-anne", one, "{" ANNE "," VIEW "," DOC("i2") "}", "{\"decision\":false}");
     evaluates("t-anne", one, "{" ANNE "," VIEW "," DOC("odd/id #1") "}", "{\"decision\":true}");
     lister_request(&l, one, "t-anne", "{" ANNE ",\"action\":{\"name\":\"fly\"}," DOC("i1") "}");
@@ -348,7 +394,7 @@ static void test_authzen(void **state)
     evaluates("t-admin", many, "{" ANNE "," VIEW "," DOC("i1") "}", "{\"decision\":true}");
     evaluates("t-admin", many, "{" ANNE "," VIEW "," DOC("i1") ",\"evaluations\":[]}", "{\"decision\":true}");
     lister_request(&l, many, "t-anne",
-                   "{" ANNE "," VIEW ",\"evaluations\":[{" BOB "," DOC("i1") "},{" DOC("i1") "},{}, 7]}");
+                   "{" ANNE "," VIEW ",\"evaluations\":[{" BOB "," DOC("i1") "},{" DOC("i1") "},{},{" DOC("") "}]}");
     assert_status(&l, 200);
     json = lister_json(&l);
     json_t *list = json_object_get(json, "evaluations");
@@ -356,8 +402,46 @@ static void test_authzen(void **state)
     for (size_t i = 0; i < 4; i++)
         assert_int_equal(json_is_true(json_object_get(json_array_get(list, i), "decision")), i == 1);
     json_decref(json);
-    lister_request(&l, many, "t-anne", "{\"options\":{\"evaluations_semantic\":\"x\"},\"evaluations\":[{}]}");
+    static const char *const wrong[] = {
+        "{\"options\":{\"evaluations_semantic\":\"x\"},\"evaluations\":[{}]}",
+        "{" ANNE "," VIEW ",\"evaluations\":[{" DOC("i1") "}, 7]}",
+        "{" ANNE "," VIEW ",\"evaluations\":{" DOC("i1") "}}",
+        "{" ANNE "," VIEW ",\"evaluations\":[{\"resource\":{\"type\":\"doc\",\"id\":1}}]}",
+        "{" ANNE "," VIEW ",\"context\":[],\"evaluations\":[{" DOC("i1") "}]}",
+        "{" ANNE "," VIEW ",\"options\":7,\"evaluations\":[{" DOC("i1") "}]}",
+        "{" ANNE ",\"action\":\"viewer\",\"evaluations\":[{" DOC("i1") "}]}",
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        lister_request(&l, many, "t-anne", wrong[i]);
+        assert_problem(&l, 400, "invalid_argument");
+    }
+    lister_request(&l, one, "t-anne", "{" ANNE "," VIEW "," DOC("i1") ",\"context\":7}");
     assert_problem(&l, 400, "invalid_argument");
+    /* An error among those after the first denial is as a denial; before the first permit it is no permit. */
+    evaluates("t-anne", many,
+              "{" ANNE "," VIEW ",\"options\":{\"evaluations_semantic\":\"permit_on_first_permit\"},"
+              "\"evaluations\":[{" DOC("i1") "},{}]}",
+              "{\"evaluations\":[{\"decision\":true}]}");
+    lister_request(&l, many, "t-anne",
+                   "{" ANNE "," VIEW ",\"options\":{\"evaluations_semantic\":\"deny_on_first_deny\"},"
+                   "\"evaluations\":[{" DOC("i1") "},{},{" DOC("i4") "}]}");
+    assert_status(&l, 200);
+    json = lister_json(&l);
+    assert_int_equal(json_array_size(json_object_get(json, "evaluations")), 2);
+    json_decref(json);
+    /* The client's own name for its request comes back; what is no name does not. */
+    l.headers = curl_slist_append(NULL, "X-Request-ID: bfe9eb29-ab87-4ca3-be83-a1d5d8305716");
+    evaluates("t-anne", one, "{" ANNE "," VIEW "," DOC("i1") "}", "{\"decision\":true}");
+    assert_non_null(strcasestr(buf_str(&l.head), "\r\nX-Request-ID: bfe9eb29-ab87-4ca3-be83-a1d5d8305716\r\n"));
+    lister_request(&l, one, "t-anne", "{");
+    assert_status(&l, 400);
+    assert_non_null(strcasestr(buf_str(&l.head), "\r\nX-Request-ID: "));
+    curl_slist_free_all(l.headers);
+    l.headers = curl_slist_append(NULL, "X-Request-ID: two words");
+    evaluates("t-anne", one, "{" ANNE "," VIEW "," DOC("i1") "}", "{\"decision\":true}");
+    assert_null(strcasestr(buf_str(&l.head), "X-Request-ID"));
+    curl_slist_free_all(l.headers);
+    l.headers = NULL;
 
     lister_get(&l, NULL, "/.well-known/authzen-configuration");
     assert_status(&l, 200);
@@ -425,6 +509,7 @@ int main(void)
         T(test_one_row),
         T(test_bound_to_a_claim),
         T(test_explain),
+        T(test_explain_rows),
         T(test_authzen),
         T(test_least_privileges),
         T(test_what_there_is),
