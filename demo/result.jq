@@ -8,6 +8,9 @@ def seconds: (. // 0) * 10 | round / 10 | "\(.) s";
 def rate($count; $time): (if ($time // 0) > 0 then ($count // 0) / $time else 0 end) | n;
 def row($name; $text): "  " + ($name + " " * 36)[:36] + $text;
 
+# Of a share, a membership and a grant.
+def follow($which): "share \(.[0][$which].p50 | ms), team \(.[1][$which].p50 | ms), grant \(.[2][$which].p50 | ms) (medians)";
+
 row("tuples expected from the inventory"; $compare.expected | n),
 row("tuples in the ledger"; $compare.ledger | n),
 row("tuples in the store, read back"; $compare.store | n),
@@ -21,6 +24,6 @@ row("commit to applied"; $life.commit_to_applied_us | "p50 \(.p50 | ms), p99 \(.
 row("events seen by a NATS subscriber";
     "\([$load.events, $life.events] | add | n), missed \([$load.event_gaps, $life.event_gaps] | add | n)"),
 row("lists of three people, compared"; "\($lists.walks | length) walks, \($lists.rows | n) rows on \($lists.pages | n) pages, \($lists.lists_that_differ | n) differ"),
-row("revoked: row gone from the list"; [$lists.changes[]?.gone_us] | "p50 \(map(.p50) | max | ms), at most \(map(.max) | max | ms)"),
-row("granted: row in the list"; [$lists.changes[]?.back_us] | "p50 \(map(.p50) | max | ms), at most \(map(.max) | max | ms)"),
+row("revoked: row gone from the list"; $lists.changes | follow("gone_us")),
+row("granted: row in the list"; $lists.changes | follow("back_us")),
 row("total time"; "\($total) s")

@@ -121,6 +121,8 @@ static enum status send_once(struct lister *l, mono_us deadline, int64_t *pause_
     curl_easy_setopt(l->curl, CURLOPT_URL, buf_str(&l->path));
     curl_easy_setopt(l->curl, CURLOPT_TIMEOUT_MS, (long)deadline_poll_ms(deadline) + 1);
     CURLcode rc = curl_easy_perform(l->curl);
+    if (rc == CURLE_OPERATION_TIMEDOUT)
+        return err_set(err, ST_DEADLINE, "", "%s: all of it takes longer than lists.patience", l->url);
     if (rc != CURLE_OK)
         return err_set(err, ST_FATAL, "", "%s: %s", l->url, curl_easy_strerror(rc));
     curl_easy_getinfo(l->curl, CURLINFO_RESPONSE_CODE, &code);

@@ -14,7 +14,8 @@
 #include "demo/lists/walk.h"
 
 #define CONNECT_MS 30000
-#define NAME_PREFIX "instance-1"
+#define PROBE_ROWS 200
+#define WALK_SECONDS 5
 #define WALKS 6
 #define CHANGES 3
 
@@ -33,9 +34,10 @@ static const struct cfg_key keys[] = {
     KEY("lister", "token", CFG_SECRET, token, NULL, 0, 0, "of a caller with the right name-subject"),
     KEY("lists", "truth_dsn", CFG_SECRET, truth_dsn, NULL, 0, 0, "a login that may read the inventory and relata.lag"),
     KEY("lists", "relation", CFG_STRING, relation, "can_view", 0, 0, "what the subjects may do: can_view, can_edit .."),
-    KEY("lists", "rows", CFG_INT, rows, "1000", 100, 1000000, "walk these newest instances at most"),
-    KEY("lists", "rounds", CFG_INT, rounds, "5", 1, ROUNDS_MAX, "how often each right is taken away and given back"),
-    KEY("lists", "patience", CFG_DURATION, patience_ms, "2min", 1000, 3600000, "longest time for all of it"),
+    KEY("lists", "rows", CFG_INT, rows, "2000", 100, 1000000,
+        "walk these newest instances at most; fewer if the store is slow"),
+    KEY("lists", "rounds", CFG_INT, rounds, "3", 1, ROUNDS_MAX, "how often each right is taken away and given back"),
+    KEY("lists", "patience", CFG_DURATION, patience_ms, "5min", 1000, 3600000, "longest time for all of it"),
     KEY("lists", "json", CFG_STRING, json, "", 0, 0, "file for the results"),
     {0},
 };
@@ -52,6 +54,7 @@ struct run {
     struct pg *service, *truth;
     struct people people;
     mono_us deadline;
+    int64_t rows;                   /* that are walked */
     struct walked walks[WALKS + 1]; /* the last one after the changes */
     struct changed changes[CHANGES];
     size_t nwalks, nchanges;
@@ -63,17 +66,14 @@ static enum status walk(struct run *run, const char *user, bool named, struct er
 {
     const struct people *p = &run->people;
     struct walked *out = &run->walks[run->nwalks];
-    struct walk w = {.user = user,
-                     .relation = run->cfg->relation,
-                     .since = named ? p->since_named : p->since,
-                     .prefix = named ? NAME_PREFIX : NULL};
+    struct walk w = {.user = user, .relation = run->cfg->relation, .since = p->since, .from = named ? p->name : NULL};
     enum status st = walk_compare(run->lister, run->truth, &w, run->deadline, out, err);
 
     if (st != ST_OK)
         return st;
     run->nwalks++;
     printf("  %-14s  %-34s %6zu rows, %3zu pages  %6.2f s  %s\n", user,
-           named ? "newer half, \"" NAME_PREFIX "..\", by name" : "newest first", out->rows, out->pages, out->seconds,
+           named ? "second half of the names, by name" : "newest first", out->rows, out->pages, out->seconds,
            out->equal ? "equal" : "DIFFERS");
     if (!out->equal)
         printf("    %s\n", out->difference);
@@ -89,10 +89,29 @@ static enum status walk_all(struct run *run, struct err *err)
     printf("  %s, of %lld instances; pages of 1 to 1,000 rows; beside it the same by SQL\n", run->cfg->relation,
            (long long)run->people.live);
     if (run->people.since[0])
-        printf("  walked are the newest %lld, created_at from %s on\n", (long long)run->cfg->rows, run->people.since);
+        printf("  walked are the newest %lld, created_at from %s on\n", (long long)run->rows, run->people.since);
     for (size_t i = 0; i < WALKS && st == ST_OK; i++)
         st = walk(run, users[i / 2], i % 2 == 1, err);
     return st;
+}
+
+/* As many rows as a walk checks in some seconds: a check costs one store far more than another, and a busy machine. */
+static enum status prepare(struct run *run, struct err *err)
+{
+    const struct settings *cfg = run->cfg;
+    struct walk w = {.user = FEW_USER, .relation = cfg->relation, .since = run->people.since};
+    struct walked probe = {0};
+
+    run->rows = cfg->rows < PROBE_ROWS ? cfg->rows : PROBE_ROWS;
+    enum status st = people_find(&run->people, run->service, run->truth, run->rows, run->deadline, err);
+    if (st == ST_OK)
+        st = walk_compare(run->lister, run->truth, &w, run->deadline, &probe, err);
+    if (st != ST_OK)
+        return st;
+    double rows = (double)run->rows / (probe.seconds > 0.01 ? probe.seconds : 0.01) * WALK_SECONDS;
+    if (rows > (double)run->rows)
+        run->rows = rows < (double)cfg->rows ? (int64_t)rows : cfg->rows;
+    return people_find(&run->people, run->service, run->truth, run->rows, run->deadline, err);
 }
 
 /* ---- changes ---- */
@@ -218,7 +237,7 @@ static enum status run_all(struct run *run, struct err *err)
     run->deadline = deadline_in_ms(run->cfg->patience_ms);
     enum status st = connect_all(run, err);
     if (st == ST_OK)
-        st = people_find(&run->people, run->service, run->truth, run->cfg->rows, run->deadline, err);
+        st = prepare(run, err);
     if (st == ST_OK)
         st = walk_all(run, err);
     if (st == ST_OK)

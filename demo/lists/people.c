@@ -22,7 +22,7 @@ static const char add_sql[] =
     " SELECT id, '" FEW_USER "', 'editor'"
     "   FROM (SELECT id, row_number() OVER (ORDER BY created_at DESC, id DESC) AS nth"
     "           FROM inventory.resource_instances WHERE deleted_at IS NULL) newest"
-    "  WHERE nth IN (10, 200, 700)"
+    "  WHERE nth IN (10, 80, 150)"
     "    AND NOT EXISTS (SELECT FROM inventory.instance_shares WHERE user_id = '" FEW_USER "');"
     "COMMIT";
 
@@ -42,8 +42,7 @@ static const char find_sql[] =
     "         WHERE t.name = 'admins' AND m.user_id <> '" ALL_USER "'),"
     " shared.id, shared.owner_team_id, granted.id, granted.owner_team_id, granted.organization_id,"
     " coalesce((SELECT replace(to_json(created_at) #>> '{}', '+00:00', 'Z') FROM live WHERE nth = $1), ''),"
-    " (SELECT replace(to_json(created_at) #>> '{}', '+00:00', 'Z') FROM live"
-    "   WHERE nth = least($1, (SELECT count(*) FROM live)) / 2),"
+    " (SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY name) FROM live WHERE nth <= $1),"
     " (SELECT count(*) FROM live)"
     " FROM shared, granted";
 
@@ -89,7 +88,7 @@ enum status people_find(struct people *out, struct pg *service, struct pg *truth
         copy(out->granted_team, sizeof out->granted_team, r, 4);
         copy(out->granted_organization, sizeof out->granted_organization, r, 5);
         copy(out->since, sizeof out->since, r, 6);
-        copy(out->since_named, sizeof out->since_named, r, 7);
+        copy(out->name, sizeof out->name, r, 7);
         out->live = pg_int(r, 0, 8);
         st = people_settle(truth, deadline, err);
     }

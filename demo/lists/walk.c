@@ -16,7 +16,7 @@ static const int64_t sizes[] = {1, 7, 50, 3, 200, 1000, 20};
     " WHERE i.id IN (SELECT inventory.visible($1, $2))"                                                                \
     " AND ($3::text = '' OR i.created_at >= $3::timestamptz)"
 static const char newest_sql[] = TRUTH_SQL " ORDER BY i.created_at DESC, i.id DESC";
-static const char named_sql[] = TRUTH_SQL " AND starts_with(i.name, $4) ORDER BY i.name, i.id";
+static const char named_sql[] = TRUTH_SQL " AND i.name >= $4 ORDER BY i.name, i.id";
 
 static enum status read_truth(struct pg *pg, const struct walk *w, mono_us deadline, struct pg_result **out,
                               struct err *err)
@@ -25,9 +25,9 @@ static enum status read_truth(struct pg *pg, const struct walk *w, mono_us deadl
     const char *role = strcmp(w->relation, "can_edit") == 0      ? "editor"
                        : strcmp(w->relation, "can_operate") == 0 ? "operator"
                                                                  : "viewer";
-    struct pg_param params[] = {pg_p_text(w->user), pg_p_text(role), pg_p_text(w->since), pg_p_text(w->prefix)};
+    struct pg_param params[] = {pg_p_text(w->user), pg_p_text(role), pg_p_text(w->since), pg_p_text(w->from)};
 
-    return pg_query(pg, NULL, w->prefix ? named_sql : newest_sql, params, w->prefix ? 4 : 3, deadline, out, err);
+    return pg_query(pg, NULL, w->from ? named_sql : newest_sql, params, w->from ? 4 : 3, deadline, out, err);
 }
 
 static const char *text_of(const json_t *row, const char *column)
@@ -58,15 +58,15 @@ static void check_row(const json_t *row, const struct pg_result *truth, struct w
 
 static struct question question_of(const struct walk *w, const char *subject)
 {
-    struct question q = {.relation = w->relation, .subject = subject, .order = w->prefix ? "name" : "-created_at"};
+    struct question q = {.relation = w->relation, .subject = subject, .order = w->from ? "name" : "-created_at"};
 
     if (w->since[0]) {
         q.conditions[q.nconditions].name = "filter.created_at.gte";
         q.conditions[q.nconditions++].value = w->since;
     }
-    if (w->prefix) {
-        q.conditions[q.nconditions].name = "filter.name.prefix";
-        q.conditions[q.nconditions++].value = w->prefix;
+    if (w->from) {
+        q.conditions[q.nconditions].name = "filter.name.gte";
+        q.conditions[q.nconditions++].value = w->from;
     }
     return q;
 }

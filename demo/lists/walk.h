@@ -13,7 +13,7 @@ struct walk {
     const char *user;     /* id in inventory.users */
     const char *relation; /* "can_edit" */
     const char *since;    /* RFC 3339; "" = instances of any age */
-    const char *prefix;   /* of names; NULL = all, newest first; else sorted by name */
+    const char *from;     /* sorted by name, from this one on; NULL = all, newest first */
 };
 
 struct walked {

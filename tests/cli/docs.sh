@@ -48,8 +48,9 @@ lacking() {
 
 here() { # The commands' places are those of this test.
     sed -e "s|^make up\$|scripts/stack up|; s|^make down\$|scripts/stack down|; s|build/run/env|$STACK_ENV|g" \
-        -e "s|build/run/stack|$STACK_DIR|g" \
-        -e "s|build/run/try|$TEST_DIR/try|g; s|PATH=\$PWD/build/bin:|PATH=$BIN:|g; s|\bmodel.json\b|$TEST_DIR/model.json|g" <<<"$1"
+        -e "s|build/run/stack|${STACK_DIR#"$PWD"/}|g" \
+        -e "s|build/run/try|$TEST_DIR/try|g; s|PATH=\$PWD/build/bin:|PATH=$BIN:|g; s|\bmodel.json\b|$TEST_DIR/model.json|g" \
+        -e "s#\blister\.\(ini\|url\)\b#$TEST_DIR/lister.\1#g" <<<"$1"
 }
 
 # try COMMAND EXPECTED INPUT: once; what only reads is tried until it says what is shown.
@@ -78,7 +79,7 @@ try() {
         done
         # shellcheck disable=SC2015
         [[ -n $missing ]] && ((SECONDS < end)) || break
-        case $command in relatactl\ lag* | relatactl\ trace* | relatactl\ dead-letters\ list*) sleep 0.2 ;; *) break ;; esac
+        case $command in relatactl\ lag* | relatactl\ trace* | relatactl\ dead-letters\ list* | curl\ *) sleep 0.2 ;; *) break ;; esac
     done
     if [[ $rc == 0 && -z $missing ]]; then
         printf 'ok - %s: %s\n' "$PAGE" "${command//$'\n'/ }"
@@ -125,7 +126,11 @@ run_page() {
     PAGE=$1
     while IFS=$'\t' read -r lang line; do
         if [[ $lang == - ]]; then
-            [[ $last == json ]] || run_block "$last" "${text%$'\n'}"
+            case $last in
+                json) ;;
+                ini) here "$text" >"$TEST_DIR/lister.ini" ;;
+                *) run_block "$last" "${text%$'\n'}" ;;
+            esac
             text=''
         else
             text+=$line$'\n' last=$lang
