@@ -220,3 +220,13 @@ void store_conn_heed_stop(struct store_conn *c, bool heed)
 {
     store_wire_heed_stop(c->wire, heed);
 }
+
+void store_conn_heed(struct store_conn *c, const atomic_bool *flag)
+{
+    store_wire_heed(c->wire, flag);
+}
+
+void store_conn_wake(struct store_conn *c)
+{
+    store_wire_wake(c->wire);
+}

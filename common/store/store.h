@@ -5,9 +5,10 @@
  * `struct store` is the configured peer (URL, credentials, TLS, token cache): thread-safe, shared. `struct store_conn`
  * is one keep-alive connection, used by one thread at a time; calls block until the answer, the caller's deadline or
  * [store] request_timeout, whichever comes first; the stop flag ends them only if the connection heeds it
- * (store_conn_heed_stop). A call is sent once: retries belong to the caller. Two exceptions: after a 401 an OIDC token
- * is fetched anew once, and curl itself sends all but Writes again when a kept-alive connection turns out to be dead
- * before any answer byte (a Write is ST_UNKNOWN then: its first copy may take effect later than a second).
+ * (store_conn_heed_stop), a flag of the caller's own if there is one (store_conn_heed). A call is sent once: retries
+ * belong to the caller. Two exceptions: after a 401 an OIDC token is fetched anew once, and curl itself sends all but
+ * Writes again when a kept-alive connection turns out to be dead before any answer byte (a Write is ST_UNKNOWN then:
+ * its first copy may take effect later than a second).
  *
  * Statuses (by HTTP status and the code in the body, never by text; docs/openfga-notes.md has the table):
  *   ST_OK
@@ -26,12 +27,13 @@
  *   ST_CONFIG    what answers is no store API (redirect, 404, or a 400 or 422 whose code is none of OpenFGA's), its
  *                certificate is not trusted, or an id has the wrong form
  *   ST_DEADLINE  nothing was sent before the caller's deadline
- *   ST_STOPPED   only if the connection heeds the stop flag; a Write may have taken effect
+ *   ST_STOPPED   only if the connection heeds a flag; a Write may have taken effect
  *   ST_FATAL     the caller broke this contract (unsorted batch, a key twice), or the store did (a token that repeats)
  */
 #ifndef RELATA_STORE_STORE_H
 #define RELATA_STORE_STORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -103,6 +105,13 @@ enum status store_conn_use(struct store_conn *c, const char *store_id, struct er
 /* Whether calls on this connection end with ST_STOPPED when the stop flag is raised (default: no, so that a Write in
  * flight learns its outcome). */
 void store_conn_heed_stop(struct store_conn *c, bool heed);
+
+/* From now on calls on this connection end with ST_STOPPED, and their HTTP connection is closed, when `flag` becomes
+ * true: within a second, or at once with store_conn_wake(). NULL (the default) = no flag. It must live until it is
+ * replaced. */
+void store_conn_heed(struct store_conn *c, const atomic_bool *flag);
+/* Makes the call that waits look at its flag. Any thread, while the connection exists. */
+void store_conn_wake(struct store_conn *c);
 
 struct store_tuple {
     struct tuple_key key;

@@ -15,6 +15,7 @@
 struct store_wire {
     CURLM *multi;
     bool heed_stop;
+    const atomic_bool *flag; /* of the caller's own; NULL = none */
 };
 
 /* ---- peer ---- */
@@ -132,9 +133,19 @@ void store_wire_heed_stop(struct store_wire *w, bool heed)
     w->heed_stop = heed;
 }
 
+void store_wire_heed(struct store_wire *w, const atomic_bool *flag)
+{
+    w->flag = flag;
+}
+
+void store_wire_wake(struct store_wire *w)
+{
+    (void)curl_multi_wakeup(w->multi);
+}
+
 bool store_wire_stopped(const struct store_wire *w)
 {
-    return w->heed_stop && stop_requested();
+    return (w->heed_stop && stop_requested()) || (w->flag && atomic_load(w->flag));
 }
 
 /* ---- exchange ---- */

@@ -9,6 +9,7 @@
 #define RELATA_STORE_STORE_HTTP_H
 
 #include <curl/curl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -38,7 +39,11 @@ enum status store_wire_new(struct store_wire **out, struct err *err) MUST_CHECK;
 void store_wire_free(struct store_wire *w);
 /* Whether waiting on this wire ends when the stop flag is raised (default: no). */
 void store_wire_heed_stop(struct store_wire *w, bool heed);
-/* The stop flag is raised and the wire heeds it. */
+/* Whether waiting on this wire ends when `flag` becomes true; NULL = no flag (default). */
+void store_wire_heed(struct store_wire *w, const atomic_bool *flag);
+/* Makes who waits look at the flag. Any thread. */
+void store_wire_wake(struct store_wire *w);
+/* The wire heeds a flag that is raised. */
 bool store_wire_stopped(const struct store_wire *w);
 
 struct store_exchange {
@@ -77,7 +82,7 @@ enum status store_wire_start(struct store_wire *w, struct store_exchange *x, con
  * Drive the wire until this exchange has ended. ST_OK: there is an HTTP answer, of whatever status. Otherwise the
  * exchange is withdrawn and x->left tells whether the peer may have had the request:
  *   ST_RETRY    it has not (no connection)         ST_UNKNOWN  it may have
- *   ST_DEADLINE it has not, and the deadline passed  ST_STOPPED  the wire heeds the stop flag, which was raised
+ *   ST_DEADLINE it has not, and the deadline passed  ST_STOPPED  the wire heeds a flag, which was raised
  *   ST_CONFIG   TLS set-up or verification failed    ST_NOMEM, ST_FATAL
  */
 enum status store_wire_wait(struct store_wire *w, struct store_exchange *x, mono_us deadline,

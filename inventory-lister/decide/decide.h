@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
@@ -37,6 +38,7 @@ struct decide_query {
     mono_us deadline;
     const atomic_bool *cancelled; /* the client has hung up; may be NULL */
     const char *traceparent;      /* passed on to the store; NULL = none */
+    uint64_t round;               /* private: which turn this request has had last */
     /* filled: the model that all items of this request were decided by ("" before the first) */
     char model_id[32];
 };
@@ -46,7 +48,8 @@ struct decide_group;
 
 /*
  * Begin to decide the items. What the cache knows is answered at once; the rest is put to the store in BatchChecks of
- * at most 50, bounded for the whole process, equal checks in flight asked once. Never blocks on the network.
+ * at most 50, bounded for the whole process, equal checks in flight asked once. BatchChecks of several requests (a
+ * struct decide_query each) take turns, however many one of them has. Never blocks on the network.
  * ST_OK with *out; else nothing was begun (ST_THROTTLED: too many checks wait already, ST_RETRY: there is no model
  * yet).
  */
@@ -54,9 +57,10 @@ enum status decide_start(struct decider *d, struct decide_query *q, struct decid
                          struct decide_group **out, struct err *err) MUST_CHECK;
 /* True if all items are decided: decide_finish() will not wait. */
 bool decide_done(const struct decide_group *g);
-/* Wait until each item is decided, has failed for good (it is tried again once before), or the deadline or the
- * cancellation ended it. Fills the items; the group is gone afterwards. *why (may be NULL) gets the reason of the first
- * failure. */
+/* Wait until each item is decided, has failed for good (it is tried again once before; an answer that an event made
+ * old on its way is asked for again until the deadline), or the deadline or the cancellation ended it. A check that
+ * nobody waits for any more is not sent, or its BatchCheck given up if it holds no other. Fills the items; the group is
+ * gone afterwards. *why (may be NULL) gets the reason of the first failure. */
 void decide_finish(struct decide_group *g, struct err *why);
 
 #endif

@@ -259,7 +259,6 @@ enum status decide_store_new(struct decider **out, const struct decide_store_set
     d->store = store;
     d->world = world;
     d->cache = cache;
-    d->tail = &d->head;
     d->limit = (double)cfg->in_flight;
     pthread_mutex_init(&d->lock, NULL);
     pthread_condattr_init(&attr);

@@ -65,16 +65,30 @@ static void waiter_join(struct waiter *w, struct flight *f)
     if (w->next)
         w->next->link = &w->next;
     f->waiters = w;
+    f->bunch->waiting++;
+}
+
+/* Nobody waits for the answers any more. No one may come to wait for them either. */
+static void give_up(struct decider *d, struct bunch *b)
+{
+    for (size_t i = 0; i < b->n; i++)
+        flight_unlist(d, &b->flights[i]);
+    atomic_store(&b->given_up, true);
+    store_conn_wake(b->conn);
 }
 
 void waiter_leave(struct waiter *w)
 {
-    if (!w->flight)
+    struct bunch *b = w->flight ? w->flight->bunch : NULL;
+
+    if (!b)
         return;
     *w->link = w->next;
     if (w->next)
         w->next->link = w->link;
     w->flight = NULL;
+    if (--b->waiting == 0 && b->conn)
+        give_up(w->group->d, b);
 }
 
 static void waiter_done(struct waiter *w)
@@ -165,13 +179,52 @@ static struct flight *bunch_add(struct bunch *b, const struct waiter *w)
     return f;
 }
 
+/*
+ * Fair queueing, as routers have it: a request's bunches have turns one after the other, the first one no earlier than
+ * the one that was sent last. So a page of 1,000 rows is 20 turns long, and a page of 50 that comes later waits for the
+ * first of them only.
+ */
+static uint64_t next_round(const struct decider *d, const struct decide_query *q)
+{
+    return (q->round > d->round ? q->round : d->round) + 1;
+}
+
+/* Behind all that have the same turn. */
+static void insert(struct decider *d, struct bunch *b)
+{
+    struct bunch *before = d->tail;
+
+    while (before && before->round > b->round)
+        before = before->prev;
+    b->prev = before;
+    b->next = before ? before->next : d->head;
+    *(before ? &before->next : &d->head) = b;
+    *(b->next ? &b->next->prev : &d->tail) = b;
+}
+
 static void append(struct decider *d, struct bunch *b)
 {
-    *d->tail = b;
-    d->tail = &b->next;
+    insert(d, b);
     d->queued += b->n;
     metric_set(&m_decide_waiting, (double)d->queued);
     pthread_cond_signal(&d->work);
+}
+
+static void take_out(struct decider *d, struct bunch *b)
+{
+    *(b->prev ? &b->prev->next : &d->head) = b->next;
+    *(b->next ? &b->next->prev : &d->tail) = b->prev;
+    b->next = b->prev = NULL;
+}
+
+/* Somebody whose turn comes earlier waits for it too. */
+static void bring_forward(struct decider *d, struct bunch *b, uint64_t round)
+{
+    if (b->began || b->round <= round)
+        return;
+    take_out(d, b);
+    b->round = round;
+    insert(d, b);
 }
 
 /* All of one repetition come from one bunch, but their waiters may be of several groups. */
@@ -191,6 +244,7 @@ static struct flight *flight_for(struct decider *d, struct bunch **open, const s
         if (!fresh)
             return NULL;
         fresh->at = at;
+        fresh->round = w->group->q->round = next_round(d, w->group->q);
         if (*open)
             append(d, *open);
         *open = fresh;
@@ -219,10 +273,13 @@ bool flights_enqueue(struct decider *d, struct waiter **list, size_t n, mono_us 
         bool need = higher || w->group->q->not_before > 0 || cache_suspect(d->cache, &w->key, now);
         struct flight *f = at ? NULL : find(d, w, need);
 
-        if (f)
+        if (f) {
             metric_add(&m_decide_joined, 1);
-        else
+            if (f->bunch != open)
+                bring_forward(d, f->bunch, next_round(d, w->group->q));
+        } else {
             f = flight_for(d, &open, w, size, at);
+        }
         if (!f) {
             ok = false;
             continue;
@@ -255,18 +312,6 @@ static size_t mark_wanted(struct decider *d, struct bunch *b)
     return wanted;
 }
 
-static struct bunch *unqueue(struct decider *d, struct bunch **at)
-{
-    struct bunch *b = *at;
-
-    *at = b->next;
-    if (d->tail == &b->next)
-        d->tail = at;
-    b->next = NULL;
-    d->queued -= b->n;
-    return b;
-}
-
 struct bunch *flights_take(struct decider *d, mono_us now, mono_us *next)
 {
     *next = DEADLINE_NONE;
@@ -276,20 +321,22 @@ struct bunch *flights_take(struct decider *d, mono_us now, mono_us *next)
     }
     if (d->flying >= (size_t)d->limit)
         return NULL; /* whoever comes back takes the next one */
-    for (struct bunch **at = &d->head; *at;) {
-        struct bunch *b = *at;
+    for (struct bunch *b = d->head, *behind; b; b = behind) {
+        behind = b->next;
         if (b->at > now) {
             *next = deadline_min(*next, b->at);
-            at = &b->next;
             continue;
         }
-        unqueue(d, at);
+        take_out(d, b);
+        d->queued -= b->n;
         metric_set(&m_decide_waiting, (double)d->queued);
         if (mark_wanted(d, b) == 0) {
             bunch_free(b);
             continue;
         }
         b->began = now;
+        if (b->round > d->round)
+            d->round = b->round;
         d->flying++;
         for (size_t i = 0; i < b->n; i++)
             b->higher |= b->flights[i].sent && cache_suspect(d->cache, &b->flights[i].key, now);

@@ -22,9 +22,10 @@ struct waiter {
     struct decide_group *group;
     struct decide_item *item;
     struct cache_key key;
-    bool conditional;              /* never cached */
-    unsigned char failures, stale; /* how often an answer failed, or was no longer current when it came */
-    struct flight *flight;         /* NULL once decided or failed */
+    bool conditional;       /* never cached */
+    unsigned char failures; /* how often it got no answer */
+    unsigned stale;         /* how often an answer was no longer current when it came */
+    struct flight *flight;  /* NULL once decided or failed */
     struct waiter *next, **link;
 };
 
@@ -41,7 +42,11 @@ struct flight {
 };
 
 struct bunch {
-    struct bunch *next;
+    struct bunch *next, *prev;
+    uint64_t round;          /* its turn */
+    size_t waiting;          /* waiters of all its flights */
+    struct store_conn *conn; /* that it is in flight on; NULL = it waits, or is answered */
+    atomic_bool given_up;    /* in flight, and nobody waits for it any more */
     char *subject, *traceparent;
     char store_id[32], model_id[32];
     mono_us at;    /* not to be sent before; 0 = at once */
@@ -61,8 +66,9 @@ struct decider {
 
     pthread_mutex_t lock;
     pthread_cond_t work;
-    struct bunch *head, **tail; /* waiting to be sent */
-    size_t queued;              /* checks in them */
+    struct bunch *head, *tail; /* waiting to be sent, in the order of their turns */
+    uint64_t round;            /* the turn of the one that was sent last */
+    size_t queued;             /* checks in them */
     struct flight *table[FLIGHT_SLOTS];
     mono_us paused_until; /* the store throttles */
     size_t flying;        /* bunches sent and not answered */
@@ -90,13 +96,14 @@ struct decide_group {
 /* Join the waiters to flights that will do, or put new ones into the queue. `at`: not to be sent before (a repetition;
  * such flights are not joined by others); 0 = at once. False = no memory: those without a flight are to be failed. */
 bool flights_enqueue(struct decider *d, struct waiter **list, size_t n, mono_us at, bool higher);
-/* The oldest bunch that may be sent at `now`, marked as begun. NULL if there is
+/* The next bunch whose turn it is and that may be sent at `now`, marked as begun. NULL if there is
  * none; *next is when there may be one (DEADLINE_NONE = when somebody enqueues). */
 struct bunch *flights_take(struct decider *d, mono_us now, mono_us *next);
 /* No one may join any more. */
 void flight_unlist(struct decider *d, struct flight *f);
 void bunch_free(struct bunch *b);
 
+/* The last one to leave a bunch in flight gives it up. */
 void waiter_leave(struct waiter *w);
 /* The waiter's outcome; wakes its group after the last one. */
 void waiter_decide(struct waiter *w, bool allowed);

@@ -11,9 +11,11 @@
 #define FAILURES_MAX 1
 #define BACKOFF_BASE_MS 20
 #define BACKOFF_CAP_MS 500
-/* An answer that an event made old on its way is asked for again so often, with higher consistency. While many tuples
- * change that all decisions of a relation rest on, that happens to one check several times running. */
-#define STALE_MAX 5
+/* An answer that an event made old on its way is asked for again, with higher consistency: at once, then after pauses
+ * that grow like this. While many tuples change that all decisions of a relation rest on, that happens to one check
+ * many times running. */
+#define STALE_BASE_MS 4
+#define STALE_CAP_MS 200
 #define PAUSE_MAX_MS 5000
 #define WARN_EVERY_US 60000000
 
@@ -35,13 +37,18 @@ static struct metric m_stale =
 static struct metric m_narrowed =
     METRIC_INIT(METRIC_COUNTER, "relata_lister_narrowed_total",
                 "Times that fewer BatchChecks were let go at once, because the store had too much to do.", NULL);
+static struct metric m_given_up = METRIC_INIT(METRIC_COUNTER, "relata_lister_batches_given_up_total",
+                                              "BatchChecks in flight that were ended, because all who waited for them "
+                                              "were gone.",
+                                              NULL);
 static struct metric m_strange = METRIC_INIT(METRIC_COUNTER, "relata_lister_results_strange_total",
                                              "Results of BatchChecks that nobody had asked for.", NULL);
 
 void decide_worker_metrics(void)
 {
-    struct metric *const all[] = {&m_batches, &m_higher,  &m_checks,        &m_seconds,        &m_failed,  &m_again,
-                                  &m_stale,   &m_strange, &m_decide_joined, &m_decide_waiting, &m_narrowed};
+    struct metric *const all[] = {&m_batches,       &m_higher,         &m_checks,   &m_seconds,
+                                  &m_failed,        &m_again,          &m_stale,    &m_strange,
+                                  &m_decide_joined, &m_decide_waiting, &m_narrowed, &m_given_up};
     metric_register_all(all, sizeof(all) / sizeof(all[0]));
 }
 
@@ -131,6 +138,22 @@ static bool again_add(struct again *a, struct waiter *w)
     return true;
 }
 
+/* Those that got an old answer, and when to ask again: one moment for all, after the one who has waited longest. */
+struct stale {
+    struct again again;
+    unsigned times;
+    mono_us at;
+};
+
+static mono_us stale_at(struct stale *s, const struct waiter *w)
+{
+    if (w->stale > s->times) {
+        s->times = w->stale;
+        s->at = s->times == 1 ? 1 : deadline_in_ms(backoff_ms(s->times - 2, STALE_BASE_MS, STALE_CAP_MS));
+    }
+    return s->at;
+}
+
 /* Whether the same call may end otherwise next time. "validation_error" may be throttling inside the store; an item
  * that was never sent stays what it is. */
 static bool worth_repeating(const struct store_check_item *it)
@@ -138,8 +161,13 @@ static bool worth_repeating(const struct store_check_item *it)
     return status_is_retryable(it->status) || (it->status == ST_INVALID && it->code[0]);
 }
 
+/*
+ * An event that came while the check ran makes its answer useless, higher consistency or not: the store may have
+ * evaluated it before the change, so that to give it out would show what has been revoked. All that can be done is to
+ * ask again until no event comes meanwhile, or time is over.
+ */
 static void hand_out(struct decider *d, const struct bunch *b, struct flight *f, const struct store_check_item *it,
-                     struct again *stale)
+                     struct stale *stale)
 {
     struct waiter *w, *next;
     struct err why;
@@ -154,7 +182,8 @@ static void hand_out(struct decider *d, const struct bunch *b, struct flight *f,
             continue;
         }
         metric_add(&m_stale, 1);
-        if (w->stale++ < STALE_MAX && again_add(stale, w))
+        w->stale++;
+        if (stale_at(stale, w) < w->group->q->deadline && again_add(&stale->again, w))
             continue;
         err_set(&why, ST_CONFLICT, "stale", "permissions changed again while they were asked for");
         waiter_fail(w, &why);
@@ -240,10 +269,16 @@ static void adapt(struct decider *d, const struct bunch *b, bool too_much)
 
 static void conclude(struct decider *d, struct bunch *b, struct question *qn, enum status st, const struct err *err)
 {
-    struct again stale = {0}, later = {0};
+    struct stale stale = {0};
+    struct again later = {0};
     struct err ok = {.status = ST_OK};
     mono_us at = back_off(d, st, err);
 
+    if (atomic_load(&b->given_up)) {
+        metric_add(&m_given_up, 1);
+        adapt(d, b, false);
+        return;
+    }
     adapt(d, b, overloaded(qn, st));
     for (size_t i = 0; i < qn->batch.n; i++) {
         flight_unlist(d, qn->flights[i]);
@@ -252,7 +287,7 @@ static void conclude(struct decider *d, struct bunch *b, struct question *qn, en
         else
             failed(qn->flights[i], &qn->items[i], st == ST_OK ? &ok : err, at, &later);
     }
-    repeat(d, &stale, 1, true);
+    repeat(d, &stale.again, stale.at, true);
     repeat(d, &later, at, b->higher);
 }
 
@@ -297,15 +332,19 @@ void *decide_worker(void *decider)
             continue;
         }
         question_of(qn, b);
-        pthread_mutex_unlock(&d->lock);
         err = (struct err){.status = ST_OK};
         st = conn ? ST_OK : store_conn_new(&conn, d->store, "", &err);
-        if (st == ST_OK)
+        b->conn = conn;
+        if (conn)
+            store_conn_heed(conn, &b->given_up);
+        pthread_mutex_unlock(&d->lock);
+        if (conn)
             st = ask(d, conn, b, qn, &err);
         else
             for (size_t i = 0; i < qn->batch.n; i++)
                 qn->items[i].status = st;
         pthread_mutex_lock(&d->lock);
+        b->conn = NULL;
         conclude(d, b, qn, st, &err);
         tell_strange(d, qn);
         bunch_free(b);
