@@ -342,6 +342,7 @@ void converge(struct worker *k, struct batch *b, const struct pin *pin, struct v
     size_t undone = b->late ? observe_judge(b) : 0;
     if (count_items(b, ITEM_TODO) > 0) {
         v->store = send(k, b, pin, v);
+        k->answered(k->arg, v->store == ST_OK);
         if (v->store != ST_OK) {
             write_failed(k, b, v);
             return;

@@ -19,7 +19,9 @@ struct worker {
     char store_id[GATE_ID_MAX]; /* that conn is for */
     _Atomic int64_t intent;     /* of the attempt under way */
     _Atomic int *batch_limit;   /* tuples in one Write; lowered when the server's limit is below it */
-    _Atomic bool *stopping;
+    /* The store has answered (or was not asked): only the record of it is left. */
+    void (*answered)(void *arg, bool ok);
+    void *arg;
 };
 
 enum verdict_kind {

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKETS 2048 /* a power of two; a lane holds some hundreds to a few thousand keys */
+#define BUCKETS 16384 /* a power of two; a window of keys, about */
+#define OBJECTS 65536 /* a power of two; many more than objects are taken at once */
 
 /* ---- lists ---- */
 static void list_append(struct entry_list *l, struct entry *e)
@@ -88,6 +89,9 @@ static void enqueue(struct hint_table *t, struct entry *e, bool first)
 
 void hint_table_grab(struct hint_table *t, struct entry *e)
 {
+    struct hint_object *o = &t->objects[e->object];
+    if (e->place == ENTRY_TAKEN)
+        return;
     if (e->place == ENTRY_QUEUED) {
         list_remove(queue_of(t, e), e);
         group_remove(t, e);
@@ -95,15 +99,38 @@ void hint_table_grab(struct hint_table *t, struct entry *e)
         list_remove(&t->delayed, e);
     }
     e->place = ENTRY_TAKEN;
+    if (o->taken++ == 0)
+        o->take = t->takes;
+}
+
+/* The entry is taken no more. */
+static void give_back(struct hint_table *t, struct entry *e)
+{
+    struct hint_object *o = &t->objects[e->object];
+    if (e->place == ENTRY_TAKEN && --o->taken == 0)
+        o->stuck = false;
+    e->place = ENTRY_NOWHERE;
+}
+
+bool hint_table_blocked(const struct hint_table *t, const struct entry *e)
+{
+    return t->objects[e->object].taken > 0;
 }
 
 void hint_table_requeue(struct hint_table *t, struct entry *e)
 {
+    give_back(t, e);
     enqueue(t, e, true);
+}
+
+void hint_table_rest(struct hint_table *t, struct entry *e)
+{
+    give_back(t, e);
 }
 
 void hint_table_delay(struct hint_table *t, struct entry *e, mono_us not_before)
 {
+    give_back(t, e);
     e->place = ENTRY_DELAYED;
     e->not_before = not_before;
     e->delays++;
@@ -125,9 +152,22 @@ mono_us hint_table_wake(struct hint_table *t, mono_us now)
     return due;
 }
 
+static bool can_be_taken(const struct hint_table *t, const struct entry_list *queue)
+{
+    for (const struct entry *e = queue->head; e; e = e->next)
+        if (!hint_table_blocked(t, e))
+            return true;
+    return false;
+}
+
 bool hint_table_queued(const struct hint_table *t)
 {
-    return t->revokes.head || t->others.head;
+    return can_be_taken(t, &t->revokes) || can_be_taken(t, &t->others);
+}
+
+size_t hint_table_waiting(const struct hint_table *t)
+{
+    return t->revokes.len + t->others.len;
 }
 
 /* ---- the table ---- */
@@ -137,9 +177,10 @@ bool hint_table_init(struct hint_table *t, hints_release *release, void *arg)
     t->nbuckets = BUCKETS;
     t->buckets = calloc(BUCKETS, sizeof(struct entry *));
     t->groups = calloc(BUCKETS, sizeof(struct entry *));
+    t->objects = calloc(OBJECTS, sizeof *t->objects);
     t->release = release;
     t->arg = arg;
-    return t->buckets && t->groups;
+    return t->buckets && t->groups && t->objects;
 }
 
 static void refs_free(struct offset_ref *refs)
@@ -168,6 +209,7 @@ void hint_table_release(struct hint_table *t)
     }
     free(t->buckets);
     free(t->groups);
+    free(t->objects);
     memset(t, 0, sizeof *t);
 }
 
@@ -236,6 +278,7 @@ static struct entry *entry_new(struct hint_table *t, struct entry **slot, const 
     }
     e->key = copy;
     e->hash = hash;
+    e->object = (uint32_t)(mix(tuple_object_hash(key->object)) & (OBJECTS - 1));
     e->hint_id = -1; /* below every id, the 0 of forced hints included */
     *slot = e;
     t->len++;
@@ -266,19 +309,31 @@ enum hint_result hint_table_offer(struct hint_table *t, const struct hint *h)
     return HINT_ADDED;
 }
 
+/* Nothing of its object is taken, but for what the hint_table_take() under way has taken. */
+static bool is_free(const struct hint_table *t, const struct entry *e)
+{
+    const struct hint_object *o = &t->objects[e->object];
+    return o->taken == 0 || o->take == t->takes;
+}
+
 /* Fill out[n..max) from one queue until `limit` entries are in it. False: the next group does not fit any more. */
 static bool take_from(struct hint_table *t, struct entry_list *queue, struct entry **out, size_t *n, size_t limit,
                       size_t max, size_t whole)
 {
-    while (queue->head && *n < limit) {
+    struct entry *passed = NULL, *e; /* the last one that is not free; nothing before it is */
+    while ((e = passed ? passed->next : queue->head) && *n < limit) {
         struct entry *members[256];
         size_t cap = whole < 255 ? whole + 1 : 256;
-        size_t size = group_members(t, queue->head->group, members, cap);
+        if (!is_free(t, e)) {
+            passed = e;
+            continue;
+        }
+        size_t size = group_members(t, e->group, members, cap);
         size_t room = max - *n;
         if (size > room && size <= whole)
             return false;
         if (size > room) { /* too large for any batch: the oldest first */
-            hint_table_grab(t, out[(*n)++] = queue->head);
+            hint_table_grab(t, out[(*n)++] = e);
             continue;
         }
         for (size_t i = 0; i < size; i++)
@@ -290,13 +345,15 @@ static bool take_from(struct hint_table *t, struct entry_list *queue, struct ent
 size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, size_t whole)
 {
     size_t n = 0;
-    if (t->revokes.head && t->others.head && !t->turn_of_others) {
+    bool both = can_be_taken(t, &t->revokes) && can_be_taken(t, &t->others);
+    t->takes++;
+    if (both && !t->turn_of_others && hint_table_waiting(t) > max / 4) {
         t->turn_of_others = true;
         (void)take_from(t, &t->revokes, out, &n, max, max, whole);
         return n;
     }
     t->turn_of_others = false;
-    size_t share = t->others.head && max > 3 ? max - max / 4 : max;
+    size_t share = both && max > 3 ? max - max / 4 : max;
     if (take_from(t, &t->revokes, out, &n, share, max, whole) && take_from(t, &t->others, out, &n, max, max, whole))
         (void)take_from(t, &t->revokes, out, &n, max, max, whole);
     return n;
@@ -315,22 +372,37 @@ void hint_table_done(struct hint_table *t, struct entry *e)
 {
     struct offset_ref *refs = e->refs;
     e->refs = NULL;
+    give_back(t, e);
     entry_unlink(t, e);
     t->release(t->arg, refs, e->counted_revoke);
     entry_free(e);
 }
 
+void hint_table_stick(struct hint_table *t, struct entry *e)
+{
+    t->objects[e->object].stuck |= e->place == ENTRY_TAKEN;
+}
+
+static bool waits_behind_stuck(const struct hint_table *t, const struct entry *e)
+{
+    return t->objects[e->object].stuck && !e->refs && !e->force && !e->late && !e->late_until;
+}
+
 size_t hint_table_shed(struct hint_table *t, size_t keep)
 {
-    size_t n = 0;
+    size_t n = 0, waiting = 0;
     struct entry_list *lists[] = {&t->others, &t->revokes};
+    for (int i = 0; i < 2; i++)
+        for (struct entry *e = lists[i]->head; e; e = e->next)
+            waiting += waits_behind_stuck(t, e);
     for (int i = 0; i < 2; i++) {
-        for (struct entry *e = lists[i]->tail, *prev; e && t->len > keep; e = prev) {
+        for (struct entry *e = lists[i]->tail, *prev; e && waiting > keep; e = prev) {
             prev = e->prev;
-            if (e->refs || e->force || e->late || e->late_until)
+            if (!waits_behind_stuck(t, e))
                 continue;
             hint_table_grab(t, e);
             hint_table_done(t, e);
+            waiting--;
             n++;
         }
     }

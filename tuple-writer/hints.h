@@ -1,13 +1,16 @@
 /*
- * hints.h - what a lane knows of the keys that may have changed: one entry a key, however many hints named it.
+ * hints.h - what is known of the keys that may have changed: one entry a key, however many hints named it.
  *
  * An entry stands in exactly one place: a queue (revocations, others), the delayed list (its row was not visible yet),
  * a batch that is being converged (taken), or, when nothing newer is known of it, only in a late batch: applied, but a
  * request that was given up may still take effect (late.h). A hint for an entry that is taken or late only
  * raises what is known of it; whoever holds the entry then decides.
  *
- * Not thread-safe: each lane owns one table, under the lane's mutex. Only `key`, `hash` and `lane`-wide constants may
- * be read without it while the entry is taken.
+ * While one entry of an object is taken, no other of that object is: one Write in flight an object. (Objects are told
+ * apart by a hash; two with the same one wait for each other, that is all.)
+ *
+ * Not thread-safe: the lanes share one table, under their mutex. Only `key` may be read without it while the entry is
+ * taken.
  */
 #ifndef RELATA_WRITER_HINTS_H
 #define RELATA_WRITER_HINTS_H
@@ -47,6 +50,7 @@ enum entry_place { ENTRY_NOWHERE, ENTRY_QUEUED, ENTRY_DELAYED, ENTRY_TAKEN };
 struct entry {
     struct tuple_key *key;
     uint64_t hash;
+    uint32_t object; /* in hint_table's objects */
     enum entry_place place;
     bool revoke, force, unseen;
     bool counted_revoke; /* what it was when it was added */
@@ -77,8 +81,17 @@ struct entry_list {
 /* Called for every entry that ends, with its refs (a list, to be freed by the callee; may be NULL). */
 typedef void hints_release(void *arg, struct offset_ref *refs, bool revoke);
 
+/* The entries of one object. */
+struct hint_object {
+    uint16_t taken; /* how many */
+    bool stuck;     /* what was taken gets nowhere (hint_table_stick); until it is given back */
+    uint32_t take;  /* the hint_table_take() that took the first */
+};
+
 struct hint_table {
     struct entry **buckets;
+    struct hint_object *objects;
+    uint32_t takes;
     size_t nbuckets, len;
     struct entry **groups; /* queued entries by group */
     struct entry_list revokes, others, delayed;
@@ -100,7 +113,8 @@ struct entry *hint_table_find(struct hint_table *t, const struct tuple_key *key)
 struct entry *hint_table_ensure(struct hint_table *t, const struct tuple_key *key);
 
 /*
- * Move up to `max` queued entries into `out`. While both kinds wait, revocations alone (a small Write is a quick one)
+ * Move up to `max` queued entries into `out`, none of an object of which one is taken already. What fills at most a
+ * quarter of a batch goes together. Else, while both kinds wait, revocations alone (a small Write is a quick one)
  * take turns with both, of which at least a quarter are others. Entries of one (transaction, object) come together,
  * from both queues; a group that would fit into an empty batch, of `whole` entries, but not into the rest of this
  * one ends it.
@@ -108,18 +122,27 @@ struct entry *hint_table_ensure(struct hint_table *t, const struct tuple_key *ke
 size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, size_t whole);
 /* Take this entry out of the queue or delayed list it stands in. */
 void hint_table_grab(struct hint_table *t, struct entry *e);
+/* True if an entry of its object, or itself, is taken. */
+bool hint_table_blocked(const struct hint_table *t, const struct entry *e);
+/* True if something can be taken. */
 bool hint_table_queued(const struct hint_table *t);
+/* Entries in both queues, blocked ones too. */
+size_t hint_table_waiting(const struct hint_table *t);
 
 /* Taken entries go back: to the head of their queue, or until `not_before` to the delayed list. */
 void hint_table_requeue(struct hint_table *t, struct entry *e);
 void hint_table_delay(struct hint_table *t, struct entry *e, mono_us not_before);
+/* A taken entry that only its late batch holds from now on. */
+void hint_table_rest(struct hint_table *t, struct entry *e);
 /* Delayed entries whose time has come are queued; returns when the next one is due, DEADLINE_NONE if none is. */
 mono_us hint_table_wake(struct hint_table *t, mono_us now);
 /* The entry is done: released and freed. It must be taken or nowhere, and in no late batch. */
 void hint_table_done(struct hint_table *t, struct entry *e);
 
-/* Drop queued entries that nothing but a hint speaks for (no refs, not forced, not late), the newest of the others
- * first, until at most `keep` entries are left. Returns how many went. */
+/* A taken entry gets nowhere: what waits behind its object may be shed. */
+void hint_table_stick(struct hint_table *t, struct entry *e);
+/* Of the queued entries that wait behind such an object, drop those that nothing but a hint speaks for (no refs, not
+ * forced, not late), the newest of the others first, until at most `keep` are left. Returns how many went. */
 size_t hint_table_shed(struct hint_table *t, size_t keep);
 
 /* A partition is not ours any more: its refs are freed (not released) and counted, and entries that nothing else needs

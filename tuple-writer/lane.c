@@ -12,42 +12,135 @@
 #define STUCK_MS 5000
 #define UNSEEN_MIN_MS 2
 #define UNSEEN_MAX_MS 100
+/* A Write that hangs does not hold up others for longer. */
+#define PACE_MAX_US 50000
 
 /* ---- what is next (with the mutex held) ---- */
-static struct late **late_due(struct lane *l, mono_us now)
+static bool late_blocked(const struct lane *l, const struct late *late)
 {
-    for (struct late **at = &l->lates; *at; at = &(*at)->next)
-        if ((*at)->due <= now)
-            return at;
+    for (size_t i = 0; i < late->n; i++)
+        if (hint_table_blocked(&l->all->hints, late->entries[i]))
+            return true;
+    return false;
+}
+
+/* One that is due, and of which nothing is under way in another lane. *until: when the next one is due. */
+static struct late **late_due(struct lane *l, mono_us now, mono_us *until)
+{
+    for (struct late **at = &l->lates; *at; at = &(*at)->next) {
+        if ((*at)->due > now)
+            *until = deadline_min(*until, (*at)->due);
+        else if (!late_blocked(l, *at))
+            return at; /* the blocked ones are looked at again when a lane has settled */
+    }
     return NULL;
+}
+
+/*
+ * When a batch of what is queued may begin; DEADLINE_NONE = there is nothing.
+ *
+ * At once if no Write is under way, or for a full batch. Else as long after the last one began as a Write takes on the
+ * average: what comes meanwhile travels together. A Write costs the store far more than each of its tuples does, so
+ * many small ones at once only wait inside the store, where nothing can join them any more.
+ */
+static mono_us may_begin(const struct lanes *l)
+{
+    if (!hint_table_queued(&l->hints))
+        return DEADLINE_NONE;
+    if (l->flying == 0 || hint_table_waiting(&l->hints) >= (size_t)atomic_load(&l->batch_limit))
+        return 0;
+    return l->last_began + (l->flight_us < PACE_MAX_US ? l->flight_us : PACE_MAX_US);
+}
+
+void lanes_call(struct lanes *l)
+{
+    mono_us due = l->hints.delayed.head ? 0 : may_begin(l);
+    if (due == DEADLINE_NONE)
+        return;
+    if (l->looker) {
+        if (due < l->look_at)
+            pthread_cond_signal(&l->looker->wake);
+        return;
+    }
+    for (unsigned i = 0; i < l->n; i++) {
+        if (l->lane[i].idle) {
+            pthread_cond_signal(&l->lane[i].wake);
+            return;
+        }
+    }
 }
 
 /* True if there is something to do now; *until = when to look again. */
 static bool has_work(struct lane *l, mono_us now, mono_us *until)
 {
-    *until = hint_table_wake(&l->hints, now);
-    if (l->parcels) { /* nothing overtakes a parcel: its keys' order, and the store, wait for it */
+    struct lanes *all = l->all;
+    *until = DEADLINE_NONE;
+    if (l->parcels) { /* nothing overtakes a parcel in its lane: the store waits for it */
         *until = l->retry_at;
         return l->retry_at <= now;
     }
-    for (struct late *late = l->lates; late; late = late->next)
-        *until = deadline_min(*until, late->due);
-    return late_due(l, now) || hint_table_queued(&l->hints);
+    if (late_due(l, now, until))
+        return true;
+    mono_us due = hint_table_wake(&all->hints, now);
+    mono_us begin = may_begin(all);
+    if (begin <= now)
+        return true;
+    if (!all->looker)
+        all->looker = l;
+    if (all->looker == l) {
+        all->look_at = deadline_min(due, begin);
+        *until = deadline_min(*until, all->look_at);
+    }
+    return false;
+}
+
+static void take_off(struct lane *l)
+{
+    l->flying = true;
+    l->all->flying++;
+    l->began = l->all->last_began = clock_mono_us();
+}
+
+static void land(struct lane *l)
+{
+    l->all->flying -= l->flying;
+    l->flying = false;
 }
 
 static bool lane_wait(struct lane *l)
 {
     bool work = false;
-    pthread_mutex_lock(&l->mu);
+    pthread_mutex_lock(&l->all->work);
     while (!atomic_load(&l->all->stopping)) {
         mono_us until;
         work = has_work(l, clock_mono_us(), &until);
         if (work)
             break;
-        wait_cond(&l->wake, &l->mu, until);
+        l->idle = l->parcels == NULL;
+        wait_cond(&l->wake, &l->all->work, until);
+        l->idle = false;
     }
-    pthread_mutex_unlock(&l->mu);
+    if (l->all->looker == l)
+        l->all->looker = NULL;
+    if (work) {
+        take_off(l);
+        lanes_call(l->all); /* another one looks from now on */
+    }
+    pthread_mutex_unlock(&l->all->work);
     return work && !atomic_load(&l->all->stopping);
+}
+
+/* The store has answered: what this lane does now, the next batch need not wait for. */
+static void on_answer(void *arg, bool ok)
+{
+    struct lane *l = arg;
+    struct lanes *all = l->all;
+    pthread_mutex_lock(&all->work);
+    if (ok)
+        all->flight_us += (clock_mono_us() - l->began - all->flight_us) / 8;
+    land(l);
+    lanes_call(all);
+    pthread_mutex_unlock(&all->work);
 }
 
 static void late_free(struct lane *l, struct late *late)
@@ -89,7 +182,7 @@ static struct batch *take_late(struct lane *l, struct late **at)
     for (size_t i = 0; i < late->n; i++) {
         struct entry *e = late->entries[i];
         e->late = NULL;
-        hint_table_grab(&l->hints, e);
+        hint_table_grab(&l->all->hints, e);
         batch_add(b, e);
     }
     late_free(l, late);
@@ -107,7 +200,7 @@ static void drop_unwanted(struct lane *l, struct batch *b)
 {
     for (size_t i = 0; i < b->n;) {
         if (unwanted(l, &b->items[i])) {
-            hint_table_done(&l->hints, b->items[i].entry);
+            hint_table_done(&l->all->hints, b->items[i].entry);
             b->items[i] = b->items[--b->n];
         } else {
             i++;
@@ -121,7 +214,7 @@ static void fill(struct lane *l, struct batch *b)
     size_t limit = (size_t)atomic_load(&l->all->batch_limit);
     if (b->alone || b->n >= limit)
         return;
-    size_t n = hint_table_take(&l->hints, entries, limit - b->n, limit);
+    size_t n = hint_table_take(&l->all->hints, entries, limit - b->n, limit);
     for (size_t i = 0; i < n; i++)
         batch_add(b, entries[i]);
 }
@@ -129,28 +222,36 @@ static void fill(struct lane *l, struct batch *b)
 /* The next batch; NULL if there is nothing to do after all. */
 static struct batch *lane_take(struct lane *l)
 {
-    pthread_mutex_lock(&l->mu);
+    pthread_mutex_lock(&l->all->work);
     mono_us now = clock_mono_us();
     struct batch *b = l->parcels;
     struct late **late;
-    hint_table_wake(&l->hints, now);
+    mono_us until = DEADLINE_NONE;
+    bool fresh = false;
+    l->began = now;
+    hint_table_wake(&l->all->hints, now);
     if (b) {
         l->parcels = b->next;
         b->next = NULL;
         batch_refresh(b);
         drop_unwanted(l, b);
-    } else if ((late = late_due(l, now))) {
+    } else if ((late = late_due(l, now, &until))) {
         b = take_late(l, late);
-    } else if (hint_table_queued(&l->hints)) {
+    } else if (hint_table_queued(&l->all->hints)) {
         b = batch_new();
+        fresh = true;
     }
-    if (b)
+    if (b && fresh)
         fill(l, b);
     if (b && b->n == 0 && b->intent == 0) {
         free(b);
         b = NULL;
     }
-    pthread_mutex_unlock(&l->mu);
+    if (!b) {
+        land(l);
+        lanes_call(l->all);
+    }
+    pthread_mutex_unlock(&l->all->work);
     return b;
 }
 
@@ -172,7 +273,7 @@ static void delay_unseen(struct lane *l, struct item *it)
         e->created_us = it->created_us;
     unsigned shift = e->delays < 6 ? e->delays : 6;
     int64_t ms = UNSEEN_MIN_MS << shift;
-    hint_table_delay(&l->hints, e, now + 1000 * (ms < UNSEEN_MAX_MS ? ms : UNSEEN_MAX_MS));
+    hint_table_delay(&l->all->hints, e, now + 1000 * (ms < UNSEEN_MAX_MS ? ms : UNSEEN_MAX_MS));
 }
 
 /* Nothing is owed for the item any more, unless there is news of its key. */
@@ -185,13 +286,13 @@ static void finish(struct lane *l, struct item *it, mono_us began)
     e->unseen_since = 0;
     e->delays = 0;
     if (news)
-        hint_table_requeue(&l->hints, e);
+        hint_table_requeue(&l->all->hints, e);
     else if (!it->visible) /* written in any case, but not with what the hint told of */
         delay_unseen(l, it);
     else if (e->late)
-        e->place = ENTRY_NOWHERE;
+        hint_table_rest(&l->all->hints, e);
     else
-        hint_table_done(&l->hints, e);
+        hint_table_done(&l->all->hints, e);
 }
 
 /* Applied, but not to be acknowledged before its late window is over. */
@@ -206,11 +307,11 @@ static void set_late(struct lane *l, struct item *it, struct late *late)
         lane_add_late(late, e);
     }
     if (e->hint_id > it->hint_id && e->hint_id > it->version)
-        hint_table_requeue(&l->hints, e);
+        hint_table_requeue(&l->all->hints, e);
     else if (!it->visible)
         delay_unseen(l, it);
     else
-        e->place = ENTRY_NOWHERE;
+        hint_table_rest(&l->all->hints, e);
 }
 
 static bool stays_late(const struct item *it, mono_us began)
@@ -294,16 +395,20 @@ static size_t lane_share(const struct lane *l)
 /* The window belongs to all lanes: without this, what waits behind one batch would fill it and stop the reading. */
 void lane_shed(struct lane *l)
 {
-    if (l->all->w->cfg->source != SOURCE_OUTBOX || !l->failing_since || l->hints.len <= lane_share(l) ||
+    if (l->all->w->cfg->source != SOURCE_OUTBOX || !l->failing_since || l->all->hints.len <= lane_share(l) ||
         clock_mono_us() - l->failing_since < STUCK_MS * 1000 || !gate_is_open(l->all->w->gate))
         return;
-    size_t n = hint_table_shed(&l->hints, lane_share(l));
+    for (struct batch *b = l->parcels; b; b = b->next)
+        for (size_t i = 0; i < b->n; i++)
+            hint_table_stick(&l->all->hints, b->items[i].entry);
+    size_t n = hint_table_shed(&l->all->hints, lane_share(l));
     if (n > 0 && !l->dropped) {
         char index[24];
         snprintf(index, sizeof index, "%u", l->index);
-        log_warn("a lane gets nowhere: it keeps no more than its share of changes, and reads the rest from the outbox "
-                 "again when it goes on",
-                 "lane", index, NULL);
+        log_warn(
+            "a lane gets nowhere: of the changes that wait behind its objects, no more than a lane's share is kept; "
+            "the rest is read from the outbox again when it goes on",
+            "lane", index, NULL);
     }
     l->dropped |= n > 0;
     metric_add(&m_hints_dropped, (int64_t)n);
@@ -314,7 +419,6 @@ static void note_progress(struct lane *l, const struct verdict *v)
     if (v->kind == VERDICT_AGAIN && (v->store != ST_OK || v->wait_ms > 0)) {
         if (!l->failing_since)
             l->failing_since = clock_mono_us();
-        lane_shed(l);
         return;
     }
     if (v->kind != VERDICT_SETTLED)
@@ -325,6 +429,18 @@ static void note_progress(struct lane *l, const struct verdict *v)
     l->dropped = false;
 }
 
+/* What was under way, and blocked a late batch that is due, may be over. */
+static void call_lates(struct lanes *all)
+{
+    mono_us now = clock_mono_us();
+    for (unsigned i = 0; atomic_load(&all->lates) > 0 && i < all->n; i++)
+        for (struct late *late = all->lane[i].lates; late && all->lane[i].idle; late = late->next)
+            if (late->due <= now) {
+                pthread_cond_signal(&all->lane[i].wake);
+                break;
+            }
+}
+
 static void lane_settle(struct lane *l, struct batch *b, const struct verdict *v)
 {
     for (size_t i = 0; i < b->n; i++)
@@ -332,7 +448,7 @@ static void lane_settle(struct lane *l, struct batch *b, const struct verdict *v
             lanes_note_applied(l->all, b->items[i].key, b->items[i].version);
             break;
         }
-    pthread_mutex_lock(&l->mu);
+    pthread_mutex_lock(&l->all->work);
     note_progress(l, v);
     if (v->unknown)
         mark_unknown(l, b, v->unknown);
@@ -353,7 +469,12 @@ static void lane_settle(struct lane *l, struct batch *b, const struct verdict *v
         push_parcel(l, b, v->wait_ms);
         break;
     }
-    pthread_mutex_unlock(&l->mu);
+    if (v->kind == VERDICT_AGAIN)
+        lane_shed(l);
+    land(l);
+    call_lates(l->all);
+    lanes_call(l->all);
+    pthread_mutex_unlock(&l->all->work);
 }
 
 /* A batch without keys only has an intent to give back. */
@@ -362,11 +483,14 @@ static void drop_empty(struct lane *l, struct batch *b)
     struct err err;
     if (ledger_drop_intent(&l->worker.ledger, b->intent, &err) == ST_OK) {
         free(b);
+        on_answer(l, false);
         return;
     }
-    pthread_mutex_lock(&l->mu);
+    pthread_mutex_lock(&l->all->work);
     push_parcel(l, b, l->all->w->cfg->retry_max_ms);
-    pthread_mutex_unlock(&l->mu);
+    land(l);
+    lanes_call(l->all);
+    pthread_mutex_unlock(&l->all->work);
 }
 
 static void lane_step(struct lane *l, const struct pin *pin)
@@ -393,6 +517,8 @@ void *lane_run(void *arg)
     char name[16];
     snprintf(name, sizeof name, "lane-%u", l->index);
     pthread_setname_np(pthread_self(), name);
+    l->worker.answered = on_answer;
+    l->worker.arg = l;
     while (lane_wait(l) && gate_enter(l->all->w->gate, &pin))
         lane_step(l, &pin);
     pthread_mutex_lock(&l->all->mu);

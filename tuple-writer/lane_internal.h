@@ -26,9 +26,11 @@ struct lane {
     pthread_t thread;
     bool started;
 
-    pthread_mutex_t mu; /* the rest but `worker` */
+    /* all->work */
     pthread_cond_t wake;
-    struct hint_table hints;
+    bool idle;             /* waits for work that any lane may do */
+    bool flying;           /* on its way to the store's answer */
+    mono_us began;         /* with its last batch */
     struct batch *parcels; /* to be tried (again), in this order, before anything else */
     struct late *lates;
     mono_us retry_at;      /* parcels wait until then */
@@ -49,6 +51,14 @@ struct lanes {
     _Atomic int busy;
     _Atomic size_t lates;
 
+    pthread_mutex_t work; /* what is to be done: below, and of each lane what it says */
+    struct hint_table hints;
+    struct lane *looker; /* the one idle lane that wakes up by itself when something may begin; NULL = none */
+    mono_us look_at;     /* when it does */
+    unsigned flying;     /* lanes that are */
+    mono_us last_began;
+    int64_t flight_us; /* from beginning a batch to the store's answer, smoothed */
+
     int fd;
     _Atomic bool reread;
     _Atomic bool want_room;
@@ -63,10 +73,13 @@ struct lanes {
 
 /* The thread of one lane. */
 void *lane_run(void *lane);
-/* Put an entry (in no late batch, or in a shorter one) into this late batch; its owner is the lane's mutex. */
+/* With the mutex `work` held: */
+/* Put an entry (in no late batch, or in a shorter one) into this late batch. */
 void lane_add_late(struct late *late, struct entry *e);
-/* source = outbox: drop hints of a lane that gets nowhere beyond its share of the window; its mutex is held. */
+/* source = outbox: drop hints that wait behind a lane that gets nowhere beyond a lane's share of the window. */
 void lane_shed(struct lane *l);
+/* There may be something to do: wake a lane if so. */
+void lanes_call(struct lanes *l);
 /* Note a key for relata.probe; cheap, at most one in a while is kept. */
 void lanes_note_applied(struct lanes *l, const struct tuple_key *key, int64_t version);
 

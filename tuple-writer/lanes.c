@@ -26,7 +26,7 @@ static bool has_room(struct lanes *l)
     return atomic_load(&l->held[0]) <= level && atomic_load(&l->held[1]) <= level;
 }
 
-/* An entry has ended; its lane's mutex is held. */
+/* An entry has ended; the mutex `work` is held. */
 static void on_release(void *arg, struct offset_ref *refs, bool revoke)
 {
     struct lanes *l = arg;
@@ -51,10 +51,7 @@ static enum status lane_init(struct lane *l, struct lanes *all, unsigned index, 
     l->all = all;
     l->index = index;
     l->worker.batch_limit = &all->batch_limit;
-    pthread_mutex_init(&l->mu, NULL);
     wait_cond_init(&l->wake);
-    if (!hint_table_init(&l->hints, on_release, all))
-        return err_set(err, ST_NOMEM, NULL, "no memory for the table of a lane");
     return worker_init(&l->worker, all->w, err);
 }
 
@@ -69,9 +66,10 @@ enum status lanes_new(struct lanes **out, struct writer *w, struct err *err)
     l->lane = calloc((size_t)w->cfg->lanes, sizeof *l->lane);
     atomic_store(&l->batch_limit, (int)w->cfg->batch);
     pthread_mutex_init(&l->mu, NULL);
+    pthread_mutex_init(&l->work, NULL);
     wait_cond_init(&l->ended);
     enum status st = ST_OK;
-    if (l->fd < 0 || !l->lane)
+    if (l->fd < 0 || !l->lane || !hint_table_init(&l->hints, on_release, l))
         st = err_set(err, ST_NOMEM, NULL, "no memory or descriptors for lanes: %m");
     for (; st == ST_OK && l->n < (unsigned)w->cfg->lanes; l->n++)
         st = lane_init(&l->lane[l->n], l, l->n, err);
@@ -97,11 +95,10 @@ enum status lanes_start(struct lanes *l, struct err *err)
 void lanes_stop(struct lanes *l)
 {
     atomic_store(&l->stopping, true);
-    for (unsigned i = 0; i < l->n; i++) {
-        pthread_mutex_lock(&l->lane[i].mu);
+    pthread_mutex_lock(&l->work);
+    for (unsigned i = 0; i < l->n; i++)
         pthread_cond_broadcast(&l->lane[i].wake);
-        pthread_mutex_unlock(&l->lane[i].mu);
-    }
+    pthread_mutex_unlock(&l->work);
 }
 
 bool lanes_join(struct lanes *l, mono_us deadline)
@@ -143,11 +140,10 @@ void lanes_free(struct lanes *l)
             next = late->next;
             free(late);
         }
-        hint_table_release(&lane->hints);
         worker_release(&lane->worker);
         pthread_cond_destroy(&lane->wake);
-        pthread_mutex_destroy(&lane->mu);
     }
+    hint_table_release(&l->hints);
     for (struct offset_ref *r = l->done, *next; r; r = next) {
         next = r->next;
         free(r);
@@ -157,6 +153,7 @@ void lanes_free(struct lanes *l)
         close(l->fd);
     pthread_cond_destroy(&l->ended);
     pthread_mutex_destroy(&l->mu);
+    pthread_mutex_destroy(&l->work);
     free(l->lane);
     free(l);
 }
@@ -167,42 +164,21 @@ unsigned lanes_index(const struct lanes *l, const char *object)
     return (unsigned)(tuple_object_hash(object) % l->n);
 }
 
-static void lane_offer(struct lane *l, const struct hint *hints, const unsigned *index, size_t n)
+void lanes_offer(struct lanes *l, const struct hint *hints, size_t n)
 {
-    pthread_mutex_lock(&l->mu);
+    pthread_mutex_lock(&l->work);
     for (size_t i = 0; i < n; i++) {
-        if (index[i] != l->index)
-            continue;
         enum hint_result r = hint_table_offer(&l->hints, &hints[i]);
         if (r == HINT_ADDED)
-            atomic_fetch_add(&l->all->held[hints[i].revoke], 1);
+            atomic_fetch_add(&l->held[hints[i].revoke], 1);
         else if (r == HINT_NOMEM)
             log_error("no memory for a change; it will be found again when the outbox is read anew", "object",
                       hints[i].key.object, NULL);
     }
-    lane_shed(l);
-    pthread_cond_signal(&l->wake);
-    pthread_mutex_unlock(&l->mu);
-}
-
-#define OFFER_MAX 1024
-
-void lanes_offer(struct lanes *l, const struct hint *hints, size_t n)
-{
-    unsigned index[OFFER_MAX];
-    bool has[256] = {false};
-    while (n > 0) {
-        size_t part = n < OFFER_MAX ? n : OFFER_MAX;
-        for (size_t i = 0; i < part; i++)
-            has[index[i] = lanes_index(l, hints[i].key.object)] = true;
-        for (unsigned i = 0; i < l->n; i++) {
-            if (has[i])
-                lane_offer(&l->lane[i], hints, index, part);
-            has[i] = false;
-        }
-        hints += part;
-        n -= part;
-    }
+    for (unsigned i = 0; i < l->n; i++)
+        lane_shed(&l->lane[i]);
+    lanes_call(l);
+    pthread_mutex_unlock(&l->work);
 }
 
 size_t lanes_held(struct lanes *l, bool revokes)
@@ -252,12 +228,9 @@ struct offset_ref *lanes_done(struct lanes *l)
 
 size_t lanes_forget(struct lanes *l, const void *part, bool keep_taken)
 {
-    size_t n = 0;
-    for (unsigned i = 0; i < l->n; i++) {
-        pthread_mutex_lock(&l->lane[i].mu);
-        n += hint_table_forget(&l->lane[i].hints, part, keep_taken);
-        pthread_mutex_unlock(&l->lane[i].mu);
-    }
+    pthread_mutex_lock(&l->work);
+    size_t n = hint_table_forget(&l->hints, part, keep_taken);
+    pthread_mutex_unlock(&l->work);
     return n;
 }
 
@@ -275,13 +248,13 @@ void lanes_adopt(struct lanes *l, unsigned lane, int64_t intent, const struct tu
         return; /* it stays in relata.inflight and is found again */
     late->due = due;
     late->intent = intent;
-    pthread_mutex_lock(&to->mu);
+    pthread_mutex_lock(&l->work);
     for (size_t i = 0; i < n && i < STORE_WRITE_MAX; i++) {
-        size_t before = to->hints.len;
-        struct entry *e = hint_table_ensure(&to->hints, &keys[i]);
+        size_t before = l->hints.len;
+        struct entry *e = hint_table_ensure(&l->hints, &keys[i]);
         if (!e)
             continue;
-        if (to->hints.len > before)
+        if (l->hints.len > before)
             atomic_fetch_add(&l->held[0], 1);
         if (e->late && e->late_due >= due)
             continue;
@@ -293,7 +266,7 @@ void lanes_adopt(struct lanes *l, unsigned lane, int64_t intent, const struct tu
     to->lates = late;
     atomic_fetch_add(&l->lates, 1);
     pthread_cond_signal(&to->wake);
-    pthread_mutex_unlock(&to->mu);
+    pthread_mutex_unlock(&l->work);
 }
 
 static void put(int64_t *out, size_t max, size_t *n, int64_t id)
@@ -306,16 +279,16 @@ static void put(int64_t *out, size_t max, size_t *n, int64_t id)
 size_t lanes_intents(struct lanes *l, int64_t *out, size_t max)
 {
     size_t n = 0;
+    pthread_mutex_lock(&l->work);
     for (unsigned i = 0; i < l->n; i++) {
         struct lane *lane = &l->lane[i];
-        pthread_mutex_lock(&lane->mu);
         put(out, max, &n, atomic_load(&lane->worker.intent));
         for (struct batch *b = lane->parcels; b; b = b->next)
             put(out, max, &n, b->intent);
         for (struct late *late = lane->lates; late; late = late->next)
             put(out, max, &n, late->intent);
-        pthread_mutex_unlock(&lane->mu);
     }
+    pthread_mutex_unlock(&l->work);
     return n;
 }
 
@@ -348,11 +321,10 @@ void lanes_metrics(struct lanes *l)
     metric_set(&m_lanes_busy, atomic_load(&l->busy));
     metric_set(&m_late_open, (double)atomic_load(&l->lates));
     mono_us now = clock_mono_us(), oldest = now;
-    for (unsigned i = 0; i < l->n; i++) {
-        pthread_mutex_lock(&l->lane[i].mu);
+    pthread_mutex_lock(&l->work);
+    for (unsigned i = 0; i < l->n; i++)
         if (l->lane[i].failing_since)
             oldest = deadline_min(oldest, l->lane[i].failing_since);
-        pthread_mutex_unlock(&l->lane[i].mu);
-    }
+    pthread_mutex_unlock(&l->work);
     metric_set(&m_lane_age, (double)(now - oldest) / 1e6);
 }

@@ -1,5 +1,5 @@
 /*
- * hints_test.c - a lane's table: one entry a key, revocations first, transactions together, nothing lost.
+ * hints_test.c - the table of hints: one entry a key, revocations first, transactions together, nothing lost.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -377,34 +377,90 @@ static void test_what_an_attempt_takes_over_and_what_is_news(void **state)
     hint_table_release(&f.t);
 }
 
-/* Memory is given back from the newest grants on; what more than a hint speaks for stays. */
+/* Memory is given back from the newest grants on, of what waits behind an object that gets nowhere; what more than a
+ * hint speaks for stays, and so does everything else. */
 static void test_shedding_keeps_what_is_owed(void **state)
 {
     struct fixture f;
-    struct entry *out[20];
-    char object[32];
+    struct entry *out[20], *stuck;
+    char subject[32];
     (void)state;
     open_table(&f);
+    assert_int_equal(offer(&f, "doc:stuck", "user:first", 1, 1, false), HINT_ADDED);
+    assert_int_equal(hint_table_take(&f.t, &stuck, 1, 1), 1);
     for (int i = 0; i < 10; i++) {
-        snprintf(object, sizeof object, "doc:%d", i);
-        assert_int_equal(offer(&f, object, "user:a", i + 1, 1, i == 0), HINT_ADDED);
+        snprintf(subject, sizeof subject, "user:%d", i);
+        assert_int_equal(offer(&f, "doc:stuck", subject, i + 2, 2, i == 0), HINT_ADDED);
     }
-    struct hint forced = {.key = {"doc:forced", "viewer", "user:a"}, .force = true};
+    struct hint forced = {.key = {"doc:stuck", "viewer", "user:forced"}, .force = true};
     assert_int_equal(hint_table_offer(&f.t, &forced), HINT_ADDED);
-    struct hint kafka = {.key = {"doc:kafka", "viewer", "user:a"}, .id = 20, .ref = ref_of(&f)};
+    struct hint kafka = {.key = {"doc:stuck", "viewer", "user:kafka"}, .id = 20, .ref = ref_of(&f)};
     assert_int_equal(hint_table_offer(&f.t, &kafka), HINT_ADDED);
-    assert_int_equal(hint_table_shed(&f.t, 12), 0);
-    assert_int_equal(hint_table_shed(&f.t, 6), 6);
-    assert_int_equal(f.t.len, 6);
-    assert_int_equal(f.released.entries, 6);
-    assert_int_equal(hint_table_take(&f.t, out, 20, 20), 1); /* the revocation, in its turn */
-    assert_string_equal(out[0]->key->object, "doc:0");
+    assert_int_equal(offer(&f, "doc:well", "user:a", 21, 3, false), HINT_ADDED);
+    assert_int_equal(hint_table_shed(&f.t, 0), 0); /* nothing is known to be stuck */
+    hint_table_stick(&f.t, stuck);
+    assert_int_equal(hint_table_shed(&f.t, 10), 0);
+    assert_int_equal(hint_table_shed(&f.t, 1), 9); /* the revocation is the last to go */
+    assert_int_equal(f.released.entries, 9);
+    assert_int_equal(hint_table_take(&f.t, out, 20, 20), 1);
+    assert_string_equal(out[0]->key->object, "doc:well");
     done_all(&f, out, 1);
-    assert_int_equal(hint_table_shed(&f.t, 0), 3);
+    hint_table_requeue(&f.t, stuck);
+    assert_int_equal(hint_table_shed(&f.t, 0), 0); /* given back: stuck no more */
     size_t n = hint_table_take(&f.t, out, 20, 20);
-    assert_int_equal(n, 2);
+    assert_int_equal(n, 4);
     done_all(&f, out, n);
     assert_int_equal(f.released.refs, 1);
+    hint_table_release(&f.t);
+}
+
+/* One Write in flight an object: its other keys wait, those of others do not. */
+static void test_an_object_is_under_way_once(void **state)
+{
+    struct fixture f;
+    struct entry *first[4], *second[4], *third[8];
+    (void)state;
+    open_table(&f);
+    offer(&f, "doc:1", "user:a", 1, 1, false);
+    offer(&f, "doc:1", "user:b", 2, 2, false);
+    assert_int_equal(hint_table_take(&f.t, first, 4, 4), 2); /* of several transactions, in one Write */
+    offer(&f, "doc:1", "user:c", 3, 3, true);
+    offer(&f, "doc:1", "user:d", 4, 4, false);
+    assert_false(hint_table_queued(&f.t));
+    assert_int_equal(hint_table_waiting(&f.t), 2);
+    offer(&f, "doc:2", "user:a", 5, 5, false);
+    assert_true(hint_table_queued(&f.t));
+    assert_int_equal(hint_table_take(&f.t, second, 4, 4), 1);
+    assert_string_equal(second[0]->key->object, "doc:2");
+    hint_table_done(&f.t, first[0]);
+    assert_int_equal(hint_table_take(&f.t, third, 8, 8), 0);
+    hint_table_rest(&f.t, first[1]);
+    assert_true(hint_table_queued(&f.t));
+    assert_int_equal(hint_table_take(&f.t, third, 8, 8), 2);
+    hint_table_delay(&f.t, third[0], 1000);
+    assert_true(hint_table_blocked(&f.t, third[0])); /* the other one is still under way */
+    hint_table_done(&f.t, third[1]);
+    assert_false(hint_table_blocked(&f.t, third[0]));
+    hint_table_done(&f.t, second[0]);
+    hint_table_release(&f.t);
+}
+
+/* Few changes travel in one Write, whatever they are: none has to wait for another's. */
+static void test_few_changes_go_together(void **state)
+{
+    struct fixture f;
+    struct entry *out[100];
+    char name[32];
+    (void)state;
+    open_table(&f);
+    for (int i = 0; i < 25; i++) {
+        snprintf(name, sizeof name, "doc:%d", i);
+        offer(&f, name, "user:a", i + 1, (uint64_t)i + 1, i >= 20);
+    }
+    assert_int_equal(hint_table_take(&f.t, out, 100, 100), 25);
+    for (int i = 0; i < 25; i++)
+        assert_int_equal(out[i]->revoke, i < 5);
+    done_all(&f, out, 25);
     hint_table_release(&f.t);
 }
 
@@ -425,6 +481,8 @@ int main(void)
         cmocka_unit_test(test_W02_halving_one_group_is_logarithmic),
         cmocka_unit_test(test_what_an_attempt_takes_over_and_what_is_news),
         cmocka_unit_test(test_shedding_keeps_what_is_owed),
+        cmocka_unit_test(test_an_object_is_under_way_once),
+        cmocka_unit_test(test_few_changes_go_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
