@@ -98,6 +98,7 @@ void hint_table_grab(struct hint_table *t, struct entry *e)
     } else if (e->place == ENTRY_DELAYED) {
         list_remove(&t->delayed, e);
     }
+    hint_table_reserve(t, e, false);
     e->place = ENTRY_TAKEN;
     if (o->taken++ == 0)
         o->take = t->takes;
@@ -115,6 +116,15 @@ static void give_back(struct hint_table *t, struct entry *e)
 bool hint_table_blocked(const struct hint_table *t, const struct entry *e)
 {
     return t->objects[e->object].taken > 0;
+}
+
+void hint_table_reserve(struct hint_table *t, struct entry *e, bool reserve)
+{
+    struct hint_object *o = &t->objects[e->object];
+    if (e->reserved == reserve)
+        return;
+    e->reserved = reserve;
+    o->reserved = (uint16_t)(reserve ? o->reserved + 1 : o->reserved - 1);
 }
 
 void hint_table_requeue(struct hint_table *t, struct entry *e)
@@ -155,7 +165,7 @@ mono_us hint_table_wake(struct hint_table *t, mono_us now)
 static bool can_be_taken(const struct hint_table *t, const struct entry_list *queue)
 {
     for (const struct entry *e = queue->head; e; e = e->next)
-        if (!hint_table_blocked(t, e))
+        if (!hint_table_blocked(t, e) && t->objects[e->object].reserved == 0)
             return true;
     return false;
 }
@@ -313,7 +323,7 @@ enum hint_result hint_table_offer(struct hint_table *t, const struct hint *h)
 static bool is_free(const struct hint_table *t, const struct entry *e)
 {
     const struct hint_object *o = &t->objects[e->object];
-    return o->taken == 0 || o->take == t->takes;
+    return o->reserved == 0 && (o->taken == 0 || o->take == t->takes);
 }
 
 /* Fill out[n..max) from one queue until `limit` entries are in it. False: the next group does not fit any more. */

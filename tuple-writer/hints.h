@@ -54,6 +54,7 @@ struct entry {
     enum entry_place place;
     bool revoke, force, unseen;
     bool counted_revoke; /* what it was when it was added */
+    bool reserved;       /* its object is (hint_table_reserve) */
     int64_t hint_id;
     uint64_t hint_xid;
     int64_t created_us;   /* of the oldest change not applied yet; 0 = all applied */
@@ -83,9 +84,10 @@ typedef void hints_release(void *arg, struct offset_ref *refs, bool revoke);
 
 /* The entries of one object. */
 struct hint_object {
-    uint16_t taken; /* how many */
-    bool stuck;     /* what was taken gets nowhere (hint_table_stick); until it is given back */
-    uint32_t take;  /* the hint_table_take() that took the first */
+    uint16_t taken;    /* how many */
+    uint16_t reserved; /* for how many */
+    bool stuck;        /* what was taken gets nowhere (hint_table_stick); until it is given back */
+    uint32_t take;     /* the hint_table_take() that took the first */
 };
 
 struct hint_table {
@@ -124,6 +126,9 @@ size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, siz
 void hint_table_grab(struct hint_table *t, struct entry *e);
 /* True if an entry of its object, or itself, is taken. */
 bool hint_table_blocked(const struct hint_table *t, const struct entry *e);
+/* Nothing of its object is moved by hint_table_take() until this entry was grabbed, or this is taken back: it is its
+ * turn next. */
+void hint_table_reserve(struct hint_table *t, struct entry *e, bool reserve);
 /* True if something can be taken. */
 bool hint_table_queued(const struct hint_table *t);
 /* Entries in both queues, blocked ones too. */

@@ -13,25 +13,28 @@
 #define UNSEEN_MIN_MS 2
 #define UNSEEN_MAX_MS 100
 /* A Write that hangs does not hold up others for longer. */
-#define PACE_MAX_US 50000
+#define PACE_MAX_US 100000
 
 /* ---- what is next (with the mutex held) ---- */
-static bool late_blocked(const struct lane *l, const struct late *late)
-{
-    for (size_t i = 0; i < late->n; i++)
-        if (hint_table_blocked(&l->all->hints, late->entries[i]))
-            return true;
-    return false;
-}
-
-/* One that is due, and of which nothing is under way in another lane. *until: when the next one is due. */
+/* One that is due, and of which something is not under way in another lane. What is, comes next there. *until: when the
+ * next one is due. */
 static struct late **late_due(struct lane *l, mono_us now, mono_us *until)
 {
+    struct hint_table *t = &l->all->hints;
     for (struct late **at = &l->lates; *at; at = &(*at)->next) {
-        if ((*at)->due > now)
-            *until = deadline_min(*until, (*at)->due);
-        else if (!late_blocked(l, *at))
-            return at; /* the blocked ones are looked at again when a lane has settled */
+        struct late *late = *at;
+        size_t blocked = 0;
+        if (late->due > now) {
+            *until = deadline_min(*until, late->due);
+            continue;
+        }
+        for (size_t i = 0; i < late->n; i++) {
+            bool is = hint_table_blocked(t, late->entries[i]);
+            hint_table_reserve(t, late->entries[i], is);
+            blocked += is;
+        }
+        if (blocked < late->n || late->n == 0)
+            return at; /* the others are looked at again when a lane has settled */
     }
     return NULL;
 }
@@ -52,8 +55,21 @@ static mono_us may_begin(const struct lanes *l)
     return l->last_began + (l->flight_us < PACE_MAX_US ? l->flight_us : PACE_MAX_US);
 }
 
+/* What was under way, and blocked a late batch that is due, may be over. */
+static void call_lates(struct lanes *all)
+{
+    mono_us now = clock_mono_us();
+    for (unsigned i = 0; atomic_load(&all->lates) > 0 && i < all->n; i++)
+        for (struct late *late = all->lane[i].lates; late && all->lane[i].idle; late = late->next)
+            if (late->due <= now) {
+                pthread_cond_signal(&all->lane[i].wake);
+                break;
+            }
+}
+
 void lanes_call(struct lanes *l)
 {
+    call_lates(l);
     mono_us due = l->hints.delayed.head ? 0 : may_begin(l);
     if (due == DEADLINE_NONE)
         return;
@@ -70,12 +86,22 @@ void lanes_call(struct lanes *l)
     }
 }
 
+/* It is not this lane's late batches' turn after all. */
+static void late_step_back(struct lane *l)
+{
+    for (struct late *late = l->lates; late; late = late->next)
+        for (size_t i = 0; i < late->n; i++)
+            hint_table_reserve(&l->all->hints, late->entries[i], false);
+    lanes_call(l->all);
+}
+
 /* True if there is something to do now; *until = when to look again. */
 static bool has_work(struct lane *l, mono_us now, mono_us *until)
 {
     struct lanes *all = l->all;
     *until = DEADLINE_NONE;
     if (l->parcels) { /* nothing overtakes a parcel in its lane: the store waits for it */
+        late_step_back(l);
         *until = l->retry_at;
         return l->retry_at <= now;
     }
@@ -149,7 +175,7 @@ static void late_free(struct lane *l, struct late *late)
     free(late);
 }
 
-static void leave_late(struct entry *e)
+static void leave_late(struct lanes *all, struct entry *e)
 {
     struct late *late = e->late;
     for (size_t i = 0; late && i < late->n; i++) {
@@ -158,34 +184,47 @@ static void leave_late(struct entry *e)
             break;
         }
     }
+    hint_table_reserve(&all->hints, e, false);
     e->late = NULL;
 }
 
-void lane_add_late(struct late *late, struct entry *e)
+void lanes_add_late(struct lanes *l, struct late *late, struct entry *e)
 {
-    leave_late(e);
+    leave_late(l, e);
     late->entries[late->n++] = e;
     e->late = late;
     e->late_due = late->due;
 }
 
-/* The late batch that is due, as a batch. Its entries are taken from wherever they stand. */
+/* The late batch that is due, as a batch. Its entries are taken from wherever they stand; those under way in another
+ * lane stay in it, and so does its intent then: the batch gets one of its own. */
 static struct batch *take_late(struct lane *l, struct late **at)
 {
     struct batch *b = batch_new();
     if (!b)
         return NULL;
     struct late *late = *at;
-    *at = late->next;
+    size_t left = 0;
+    bool others_way[STORE_WRITE_MAX];
     b->late = true;
-    b->intent = late->intent;
+    for (size_t i = 0; i < late->n; i++)
+        others_way[i] = hint_table_blocked(&l->all->hints, late->entries[i]);
     for (size_t i = 0; i < late->n; i++) {
         struct entry *e = late->entries[i];
+        if (others_way[i]) {
+            late->entries[left++] = e;
+            continue;
+        }
         e->late = NULL;
         hint_table_grab(&l->all->hints, e);
         batch_add(b, e);
     }
-    late_free(l, late);
+    late->n = left;
+    if (left == 0) {
+        *at = late->next;
+        b->intent = late->intent;
+        late_free(l, late);
+    }
     return b;
 }
 
@@ -247,10 +286,9 @@ static struct batch *lane_take(struct lane *l)
         free(b);
         b = NULL;
     }
-    if (!b) {
+    if (!b)
         land(l);
-        lanes_call(l->all);
-    }
+    lanes_call(l->all);
     pthread_mutex_unlock(&l->all->work);
     return b;
 }
@@ -304,7 +342,7 @@ static void set_late(struct lane *l, struct item *it, struct late *late)
     if (!it->covered && late) {
         if (e->late_until > late->due)
             late->due = e->late_until;
-        lane_add_late(late, e);
+        lanes_add_late(l->all, late, e);
     }
     if (e->hint_id > it->hint_id && e->hint_id > it->version)
         hint_table_requeue(&l->all->hints, e);
@@ -429,18 +467,6 @@ static void note_progress(struct lane *l, const struct verdict *v)
     l->dropped = false;
 }
 
-/* What was under way, and blocked a late batch that is due, may be over. */
-static void call_lates(struct lanes *all)
-{
-    mono_us now = clock_mono_us();
-    for (unsigned i = 0; atomic_load(&all->lates) > 0 && i < all->n; i++)
-        for (struct late *late = all->lane[i].lates; late && all->lane[i].idle; late = late->next)
-            if (late->due <= now) {
-                pthread_cond_signal(&all->lane[i].wake);
-                break;
-            }
-}
-
 static void lane_settle(struct lane *l, struct batch *b, const struct verdict *v)
 {
     for (size_t i = 0; i < b->n; i++)
@@ -472,7 +498,6 @@ static void lane_settle(struct lane *l, struct batch *b, const struct verdict *v
     if (v->kind == VERDICT_AGAIN)
         lane_shed(l);
     land(l);
-    call_lates(l->all);
     lanes_call(l->all);
     pthread_mutex_unlock(&l->all->work);
 }

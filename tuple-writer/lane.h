@@ -1,9 +1,10 @@
 /*
- * lane.h - the lanes: threads that each converge the keys of their share of all objects, one Write at a time.
+ * lane.h - the lanes: threads that each converge one batch of keys at a time.
  *
- * Lane = hash(object) % N, so changes of one object keep together and one key is never under way twice. Each lane owns
- * its part of the table of hints (under its mutex) and decides there, without a detour, what is next: batches to
- * be tried again, late batches that are due, revocations, others.
+ * They share the table of hints (hints.h), in which an object is under way once, so that changes of one object keep
+ * their order and one key is never under way twice. A lane decides there, without a detour, what is next: its batches
+ * to be tried again, its late batches that are due, or what is queued, revocations first. A full batch begins as soon
+ * as there is a lane; a smaller one when no Write is under way, or as long after the last one began as a Write takes.
  *
  * All functions are thread-safe, but for those named as the source's.
  */
@@ -25,8 +26,8 @@ void lanes_stop(struct lanes *l);
 bool lanes_join(struct lanes *l, mono_us deadline);
 void lanes_free(struct lanes *l); /* after lanes_join(); accepts NULL */
 
-/* Hints of one page or poll, in order: those of one lane enter it together, so that a transaction's changes to an
- * object find each other. Copies the strings, takes the refs. Never blocks on work. */
+/* Hints of one page or poll, in order: they enter the table together, so that a transaction's changes to an object find
+ * each other. Copies the strings, takes the refs. Never blocks on work. */
 void lanes_offer(struct lanes *l, const struct hint *hints, size_t n);
 /* Keys held that count against the window of revocations, or of others. */
 size_t lanes_held(struct lanes *l, bool revokes);
@@ -47,9 +48,9 @@ size_t lanes_forget(struct lanes *l, const void *part, bool keep_taken);
 /* True while some lane has a batch in flight. */
 bool lanes_busy(struct lanes *l);
 
-/* The lane of an object. */
+/* The lane that adopts what may still be changed of an object. */
 unsigned lanes_index(const struct lanes *l, const char *object);
-/* Keys of one lane that may still be changed by a request whose sender is gone, covered by this intent of ours: to be
+/* Keys that may still be changed by a request whose sender is gone, covered by this intent of ours: to be
  * converged when `due` has come, and not to be acknowledged before. */
 void lanes_adopt(struct lanes *l, unsigned lane, int64_t intent, const struct tuple_key *keys, size_t n, mono_us due);
 /* Intents that lanes hold now. Returns how many there are; fills at most `max`. */

@@ -75,7 +75,7 @@ struct lanes {
 void *lane_run(void *lane);
 /* With the mutex `work` held: */
 /* Put an entry (in no late batch, or in a shorter one) into this late batch. */
-void lane_add_late(struct late *late, struct entry *e);
+void lanes_add_late(struct lanes *l, struct late *late, struct entry *e);
 /* source = outbox: drop hints that wait behind a lane that gets nowhere beyond a lane's share of the window. */
 void lane_shed(struct lane *l);
 /* There may be something to do: wake a lane if so. */

@@ -260,7 +260,7 @@ void lanes_adopt(struct lanes *l, unsigned lane, int64_t intent, const struct tu
             continue;
         if (e->late_until < due)
             e->late_until = due;
-        lane_add_late(late, e);
+        lanes_add_late(l, late, e);
     }
     late->next = to->lates;
     to->lates = late;

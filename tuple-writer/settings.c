@@ -16,7 +16,7 @@ static const struct cfg_key keys[] = {
     {"writer", "name", CFG_STRING, AT(name), "", 0, 0, NULL, NULL,
      "this process in relata.writer; empty = the host's name"},
     {"writer", "lanes", CFG_INT, AT(lanes), "8", 1, 256, NULL, "lanes",
-     "Writes in flight at once; each lane has a thread, a Postgres connection and a store connection"},
+     "Writes in flight at once, at most; each lane has a thread, a Postgres connection and a store connection"},
     {"writer", "batch", CFG_INT, AT(batch), "100", 1, STORE_WRITE_MAX, NULL, "tuples",
      "tuples in one Write at most; not above the store's own limit"},
     {"writer", "window", CFG_INT, AT(window), "16384", 100, 1000000, NULL, "keys",

@@ -445,6 +445,35 @@ static void test_an_object_is_under_way_once(void **state)
     hint_table_release(&f.t);
 }
 
+/* Who waits for an object gets it next, however much comes for it. */
+static void test_a_reserved_object_is_left_alone(void **state)
+{
+    struct fixture f;
+    struct entry *out[4], *waits;
+    (void)state;
+    open_table(&f);
+    offer(&f, "doc:1", "user:a", 1, 1, false);
+    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 1);
+    waits = hint_table_ensure(&f.t, &(struct tuple_key){"doc:1", "viewer", "user:late"});
+    assert_non_null(waits);
+    hint_table_reserve(&f.t, waits, true);
+    hint_table_reserve(&f.t, waits, true); /* again is harmless */
+    offer(&f, "doc:1", "user:b", 2, 2, false);
+    offer(&f, "doc:2", "user:b", 3, 3, false);
+    done_all(&f, out, 1);
+    assert_false(hint_table_blocked(&f.t, waits));
+    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 1);
+    assert_string_equal(out[0]->key->object, "doc:2");
+    done_all(&f, out, 1);
+    assert_false(hint_table_queued(&f.t));
+    hint_table_grab(&f.t, waits);
+    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 0);
+    hint_table_done(&f.t, waits);
+    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 1);
+    done_all(&f, out, 1);
+    hint_table_release(&f.t);
+}
+
 /* Few changes travel in one Write, whatever they are: none has to wait for another's. */
 static void test_few_changes_go_together(void **state)
 {
@@ -482,6 +511,7 @@ int main(void)
         cmocka_unit_test(test_what_an_attempt_takes_over_and_what_is_news),
         cmocka_unit_test(test_shedding_keeps_what_is_owed),
         cmocka_unit_test(test_an_object_is_under_way_once),
+        cmocka_unit_test(test_a_reserved_object_is_left_alone),
         cmocka_unit_test(test_few_changes_go_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
