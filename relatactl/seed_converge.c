@@ -323,8 +323,9 @@ static void keep_moved(struct seed_batch *work, const struct pg_result *moved)
 enum status seed_converge(struct seed_worker *w, struct seed_batch *b, struct err *err)
 {
     mono_us give_up = deadline_in_ms(w->seed->options->patience_s * 1000);
-    struct seed_batch work = *b; /* borrows the keys */
+    struct seed_batch work = {.n = b->n, .intent = b->intent, .unknown = b->unknown}; /* borrows the keys */
     enum status st = ST_OK;
+    memcpy(work.keys, b->keys, b->n * sizeof *b->keys);
     b->late_until = 0;
     for (unsigned attempt = 0; st == ST_OK && work.n;) {
         struct pg_result *moved = NULL;

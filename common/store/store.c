@@ -135,9 +135,7 @@ enum status store_new(struct store **out, const struct cfg_store *cfg, struct er
     if (!s)
         return err_set(err, ST_NOMEM, NULL, "no memory for the store client");
     s->cfg = cfg;
-    st = given(cfg->name) ? ST_OK : err_set(err, ST_CONFIG, NULL, "store.name is empty");
-    if (st == ST_OK)
-        st = store_peer_init(&s->peer, cfg->url, "store.url", err);
+    st = store_peer_init(&s->peer, cfg->url, "store.url", err);
     if (st == ST_OK)
         st = check_tls(cfg, err);
     if (st == ST_OK)
@@ -157,7 +155,7 @@ enum status store_new(struct store **out, const struct cfg_store *cfg, struct er
 enum status store_check_settings(const struct cfg_store *cfg, struct err *err)
 {
     struct store *s = NULL;
-    enum status st = store_new(&s, cfg, err);
+    enum status st = given(cfg->name) ? store_new(&s, cfg, err) : err_set(err, ST_CONFIG, NULL, "store.name is empty");
 
     store_free(s);
     return st;

@@ -90,8 +90,8 @@ struct cfg_store {
 struct store;
 struct store_conn;
 
-/* What can be told of the settings without connecting, files included: ST_OK or ST_CONFIG. store_new() does the same.
- */
+/* What can be told of the settings without connecting, files included: ST_OK or ST_CONFIG. store_new() does the same,
+ * but does not ask for a name, which only relata.store needs. */
 enum status store_check_settings(const struct cfg_store *cfg, struct err *err) MUST_CHECK;
 /* Checks the settings (ST_CONFIG) and loads files; opens no connection. `cfg` must outlive the store. */
 enum status store_new(struct store **out, const struct cfg_store *cfg, struct err *err) MUST_CHECK;

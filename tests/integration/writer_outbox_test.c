@@ -191,7 +191,8 @@ static void test_W17_a_revocation_between_the_two_calls_wins(void **state)
 {
     struct harness *h = *state;
     struct fake_store *f = fake_store_start(h->store_url);
-    struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), NULL);
+    struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set",
+                                  "store.request_timeout=60s", NULL);
     insert_condition(h, "'in_hours'", "'{\"from\": 9, \"until\": 17}'");
     assert_converged(h, CONVERGE_MS);
     int between = fake_store_rule(
