@@ -31,6 +31,7 @@ struct gate {
     bool several;         /* of these failures, not all were the same lane's */
     bool doubted;         /* open without a success since the failures: not ready until there is one */
     int active, limit;    /* lanes inside, and allowed inside */
+    int waiting;          /* lanes outside */
     unsigned successes;   /* since the limit was changed */
     mono_us not_before;   /* throttled until then */
     char reason[512];
@@ -171,8 +172,10 @@ bool gate_enter(struct gate *g, struct pin *pin)
 {
     mono_us until;
     pthread_mutex_lock(&g->mu);
+    g->waiting++;
     while (!g->stopped && !may_enter(g, &until))
         wait_cond(&g->changed, &g->mu, until);
+    g->waiting--;
     bool in = !g->stopped;
     if (in) {
         g->active++;
@@ -217,7 +220,8 @@ void gate_leave(struct gate *g, unsigned lane, enum status st, const struct err 
     if (g->state == GATE_TRIAL)
         g->trial_taken = false;
     g->active--;
-    pthread_cond_broadcast(&g->changed);
+    if (g->waiting > 0) /* whatever concerns the verifier has told it already */
+        pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->mu);
 }
 
