@@ -164,15 +164,45 @@ static void refresh_keys(struct lister *l, bool *faulty)
     *faulty = st != ST_OK;
 }
 
+/* A model that lacks a collection's type or relations takes that collection away, and only that one: the API answers
+ * 503 for it as long as such a model is in force. */
+static void look_at_collections(struct lister *l, char *checked, size_t size)
+{
+    const struct in_force *f = world_hold(l->world);
+    struct buf lacks;
+    struct err err;
+
+    if (!f)
+        return;
+    if (strcmp(checked, f->model_id) != 0) {
+        buf_init(&lacks, 4096);
+        for (size_t i = 0; i < l->collections.len; i++) {
+            if (collection_fits(&l->collections.items[i], f->model, &err) == ST_OK)
+                continue;
+            log_err(LOG_LVL_ERROR, "a collection is unavailable: write a model that has it, or change its declaration",
+                    &err, "model_id", f->model_id, NULL);
+            buf_addf(&lacks, "%s%s", lacks.len ? "; " : "", err.text);
+        }
+        if (*checked && lacks.len == 0)
+            log_info("the model has what all collections rest on", "model_id", f->model_id, NULL);
+        admin_ready(l->admin, "collections", true, buf_str(&lacks));
+        buf_release(&lacks);
+        snprintf(checked, size, "%s", f->model_id);
+    }
+    world_release(l->world, f);
+}
+
 static void loop(struct lister *l)
 {
     bool up = false, faulty = false;
+    char model_checked[32] = "";
     mono_us next = clock_mono_us();
 
     do {
         admin_alive(l->admin);
         ping(l, &up);
         refresh_keys(l, &faulty);
+        look_at_collections(l, model_checked, sizeof(model_checked));
         next += TICK_US;
         if (next < clock_mono_us())
             next = clock_mono_us() + TICK_US;

@@ -22,6 +22,8 @@ enum pg_stake {
     PG_STAKE_COMMIT, /* outside a transaction, or a COMMIT: it may have been committed */
 };
 
+struct pg_cancel;
+
 struct pg {
     PGconn *conn; /* NULL = lost or never made */
     char *dsn;
@@ -29,9 +31,11 @@ struct pg {
     char *application_name;
     bool replication;
     bool watch_stop;
-    bool warned;    /* a WARNING arrived since the last statement was sent */
-    bool cancelled; /* we asked to cancel that statement */
-    bool ending;    /* the COMMIT of a snapshot was sent and its outcome not read (snapshot.c) */
+    bool warned;              /* a WARNING arrived since the last statement was sent */
+    bool cancelled;           /* we asked to cancel that statement */
+    struct pg_cancel *cancel; /* the last one, unless it is known to have been delivered; NULL = none */
+    const atomic_bool *flag;  /* whoever wants the answers has gone; NULL = nobody can */
+    bool ending;              /* the COMMIT of a snapshot was sent and its outcome not read (snapshot.c) */
     unsigned generation;
     struct pg_prepared *prepared;
     size_t nprepared;
@@ -54,12 +58,18 @@ enum status pg_sqlstate_status(const char *sqlstate);
 enum status pg_wait_socket(int fd, short events, bool stop, mono_us deadline);
 /* Send everything buffered. ST_OK, ST_DEADLINE, or ST_RETRY when the connection is lost (err untouched). */
 enum status pg_flush(struct pg *pg, mono_us deadline);
-/* Wait until PQgetResult would not block. Statuses as pg_flush. */
+/* The flag that the connection heeds is raised, and what runs has not been cancelled yet. */
+bool pg_unwanted(const struct pg *pg);
+/* Wait until PQgetResult would not block. Statuses as pg_flush; ST_DEADLINE also if it is unwanted. */
 enum status pg_wait_result(struct pg *pg, mono_us deadline);
 /* Read what has arrived while idle (a server's farewell); false when the connection turned out dead. */
 bool pg_idle_check(struct pg *pg);
 /* Ask the server to cancel what runs; does not wait for it. */
 void pg_cancel_async(struct pg *pg);
+/* Wait until a cancel that was asked for has been delivered, so that it cannot hit the next statement. False if that
+ * takes more than a second, or longer than to the deadline. */
+bool pg_cancel_settled(struct pg *pg, mono_us deadline);
+void pg_cancel_forget(struct pg *pg);
 /* Close the connection at once. */
 void pg_drop(struct pg *pg);
 

@@ -29,6 +29,7 @@
 #ifndef RELATA_PG_PG_H
 #define RELATA_PG_PG_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -53,6 +54,10 @@ enum status pg_open(struct pg **out, const struct pg_config *cfg, mono_us deadli
  * Session state (prepared statements, LISTEN, advisory locks) is gone; prepared statements are made anew by themselves.
  */
 enum status pg_reopen(struct pg *pg, mono_us deadline, struct err *err) MUST_CHECK;
+/* From now on, when `flag` becomes true, statements on this connection end within some 20 ms as if their deadline had
+ * passed (cancelled at the server, ST_DEADLINE), and new ones are not sent. NULL (the default) = no flag. It must live
+ * until it is replaced. */
+void pg_heed(struct pg *pg, const atomic_bool *flag);
 void pg_close(struct pg *pg); /* accepts NULL */
 bool pg_alive(const struct pg *pg);
 int pg_socket(const struct pg *pg);

@@ -32,6 +32,10 @@ enum status pg_run_ready(struct pg *pg, mono_us deadline, struct err *err)
         if (st != ST_OK)
             return st;
     }
+    if (!pg_cancel_settled(pg, deadline)) {
+        pg_drop(pg);
+        return err_set(err, ST_RETRY, "", "a cancel that was sent to Postgres may still come: connection closed");
+    }
     if (PQtransactionStatus(pg->conn) == PQTRANS_ACTIVE && PQstatus(pg->conn) == CONNECTION_OK)
         return err_set(err, ST_FATAL, "", "statement sent while another one, or a copy, is running");
     if (!pg_idle_check(pg))
@@ -39,6 +43,8 @@ enum status pg_run_ready(struct pg *pg, mono_us deadline, struct err *err)
     if (clock_mono_us() >= deadline)
         return err_set(err, ST_DEADLINE, "", "deadline passed before the statement was sent");
     pg->warned = pg->cancelled = false;
+    if (pg_unwanted(pg))
+        return err_set(err, ST_DEADLINE, "", "nobody wants the statement's result any more");
     return ST_OK;
 }
 

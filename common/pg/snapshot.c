@@ -147,7 +147,13 @@ enum status pg_snapshot_ended(struct pg *pg, mono_us deadline, struct err *err)
 {
     struct pg_run run = {.stake = PG_STAKE_NONE, .until = PGRES_EMPTY_QUERY};
 
+    const atomic_bool *flag = pg->flag;
+    enum status st;
+
     pg->ending = false;
     pg->warned = pg->cancelled = false;
-    return pg_run_finish(pg, &run, deadline, NULL, err);
+    pg->flag = NULL; /* of nothing but a COMMIT there is nothing to cancel */
+    st = pg_run_finish(pg, &run, deadline, NULL, err);
+    pg->flag = flag;
+    return st;
 }

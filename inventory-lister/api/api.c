@@ -40,8 +40,10 @@ struct pg *worker_pg(struct worker *w, struct request *rq, mono_us deadline)
         st = pg_open(&w->pg, &cfg, deadline, &err);
     else if (!pg_alive(w->pg))
         st = pg_reopen(w->pg, deadline, &err);
-    if (st == ST_OK)
+    if (st == ST_OK) {
+        pg_heed(w->pg, &rq->cancelled); /* until handle() is done with it */
         return w->pg;
+    }
     problem_undecided(rq, &err);
     return NULL;
 }
@@ -125,7 +127,7 @@ static void inventory(struct worker *w, struct request *rq)
     free(collection);
 }
 
-static void handle(void *worker, struct request *rq)
+static void dispatch(struct worker *worker, struct request *rq)
 {
     const struct route *r = route_of(rq->path);
 
@@ -138,6 +140,15 @@ static void handle(void *worker, struct request *rq)
     } else {
         problem(rq, 404, "not_found", "there is nothing at this path; /openapi.json says what there is");
     }
+}
+
+static void handle(void *worker, struct request *rq)
+{
+    struct worker *w = worker;
+
+    dispatch(w, rq);
+    if (w->pg)
+        pg_heed(w->pg, NULL);
 }
 
 const struct http_app api_app = {

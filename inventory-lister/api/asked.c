@@ -264,6 +264,27 @@ static bool find_bound(struct request *rq, struct asked *a)
     return false;
 }
 
+/* The model may have changed since the collections were checked against one. That there is none is for decide to say.
+ */
+static bool fits_model(struct worker *w, struct request *rq, const struct asked *a)
+{
+    const struct in_force *f = world_hold(w->api->world);
+    const struct collection *c = a->collection;
+    bool fits = !f || collection_fits(c, f->model, NULL) == ST_OK;
+
+    if (f) {
+        fits = fits && model_pair(f->model, c->type, strlen(c->type), a->relation) >= 0;
+        for (size_t i = 0; fits && i < a->nwith; i++)
+            fits = model_pair(f->model, c->type, strlen(c->type), a->with[i]) >= 0;
+        world_release(w->api->world, f);
+    }
+    if (fits)
+        return true;
+    rq->retry_after_s = 1;
+    problem(rq, 503, "collection_unavailable", "the authorization model in force lacks what \"%s\" rests on", c->name);
+    return false;
+}
+
 bool asked_init(struct worker *w, struct request *rq, const char *collection, const char *const *also, bool filters,
                 struct asked *out)
 {
@@ -278,7 +299,7 @@ bool asked_init(struct worker *w, struct request *rq, const char *collection, co
         return false;
     }
     subject = subject_for(rq, request_param(rq, "subject"));
-    if (!subject || !parse_relations(rq, out) || !find_bound(rq, out))
+    if (!subject || !parse_relations(rq, out) || !find_bound(rq, out) || !fits_model(w, rq, out))
         return false;
     if (request_param(rq, "min_token"))
         out->min_token = request_param(rq, "min_token");

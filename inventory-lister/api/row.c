@@ -108,9 +108,7 @@ static void decide_row(struct worker *w, struct request *rq, struct asked *a, co
     decide_finish(g, &err);
     for (size_t i = 0; i <= a->nwith; i++)
         failed = failed || items[i].decision == DECISION_FAILED;
-    if (failed && err.status == ST_INVALID && !there(f))
-        not_found(rq); /* no object of the store's grammar can have this id */
-    else if (failed)
+    if (failed)
         problem_undecided(rq, &err);
     else if (!there(f) || items[0].decision != DECISION_ALLOW)
         not_found(rq);

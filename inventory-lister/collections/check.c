@@ -274,6 +274,20 @@ static enum status check_model(struct checker *k)
     return c->nrelations == 0 ? take_relations(k) : ST_OK;
 }
 
+enum status collection_fits(const struct collection *c, const struct model *model, struct err *err)
+{
+    bool given = c->declared->values[P_RELATIONS] && *c->declared->values[P_RELATIONS];
+
+    if (!model_has_type(model, c->type))
+        return err_set(err, ST_MISSING, NULL, "collection \"%s\": the model has no type \"%s\"", c->name, c->type);
+    for (size_t i = 0; i < c->nrelations; i++)
+        if ((given || strcmp(c->relations[i], c->relation) == 0) &&
+            model_pair(model, c->type, strlen(c->type), c->relations[i]) < 0)
+            return err_set(err, ST_MISSING, NULL, "collection \"%s\": type \"%s\" of the model has no relation \"%s\"",
+                           c->name, c->type, c->relations[i]);
+    return ST_OK;
+}
+
 /* ---- all of it ---- */
 
 /* Values of floats must come back as they went. */

@@ -101,6 +101,9 @@ enum status collections_parse(struct collections *out, const struct cfg_map *map
  * one, each sortable column, the id) is warned about in the log, with the CREATE INDEX that would. Once per parse. */
 enum status collections_check(struct collections *c, struct pg *pg, const struct model *model, mono_us deadline,
                               struct err *err) MUST_CHECK;
+/* Whether a model that is in force later still has what was declared: the type, the default relation, and `relations`
+ * if they were given. ST_MISSING names what it lacks. After collections_check; any thread. */
+enum status collection_fits(const struct collection *c, const struct model *model, struct err *err) MUST_CHECK;
 void collections_free(struct collections *c);
 const struct collection *collection_find(const struct collections *c, const char *name);
 

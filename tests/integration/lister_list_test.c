@@ -4,6 +4,10 @@
  */
 #include "tests/integration/lister_api_helpers.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include "tests/harness/fake_store.h"
 #include "tests/harness/proxy.h"
 
@@ -394,11 +398,12 @@ static size_t listed(bool *complete, char **token)
     return n;
 }
 
-/* All 60, as soon as there is an answer: after a fault it may take a while until there is one. */
+/* All of it, as soon as there is all of it: after a fault it may take a while until the store is asked as before. */
 static bool is_answered(void *arg)
 {
     (void)arg;
-    return lister_get(&l, "t-anne", "/v1/inventory/things?page_size=1000") == 200;
+    return lister_get(&l, "t-anne", "/v1/inventory/things?page_size=1000") == 200 &&
+           strstr(buf_str(&l.body), "\"complete\":true");
 }
 
 static void assert_all_listed(void)
@@ -585,21 +590,174 @@ static bool anne_sees_nothing(void *arg)
     return l.status == 200 && strstr(buf_str(&l.body), "{\"items\":[],") != NULL;
 }
 
+static const char no_direct_model[] =
+    "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},{\"type\":\"doc\",\"relations\":{"
+    "\"owner\":{\"this\":{}},\"viewer\":{\"computedUserset\":{\"relation\":\"owner\"}},\"editor\":{"
+    "\"computedUserset\":{\"relation\":\"owner\"}}},\"metadata\":{\"relations\":{\"owner\":{"
+    "\"directly_related_user_types\":[{\"type\":\"user\"}]}}}}]}";
 static void test_model_changes(void **state)
 {
-    static const char none[] =
-        "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},{\"type\":\"doc\",\"relations\":{"
-        "\"owner\":{\"this\":{}},\"viewer\":{\"computedUserset\":{\"relation\":\"owner\"}},\"editor\":{"
-        "\"computedUserset\":{\"relation\":\"owner\"}}},\"metadata\":{\"relations\":{\"owner\":{"
-        "\"directly_related_user_types\":[{\"type\":\"user\"}]}}}}]}";
     struct harness *h = *state;
 
     things_for_faults(h);
     lister_run(&l, "--set", "cache.allow_ttl=60s", NULL);
     assert_all_listed();
-    harness_pin(h, h->store_id, harness_model_write(h, none));
+    harness_pin(h, h->store_id, harness_model_write(h, no_direct_model));
     assert_eventually(anne_sees_nothing, NULL, WAIT_MS);
     harness_pin(h, h->store_id, h->model_id);
+}
+
+static bool things_are_unavailable(void *arg)
+{
+    (void)arg;
+    return lister_get(&l, "t-anne", "/v1/inventory/things") == 503 &&
+           strstr(buf_str(&l.body), "\"collection_unavailable\"");
+}
+
+/* `lost`: not NULL if it is to name the collection. */
+static bool readiness_says(void *lost)
+{
+    const char *body;
+
+    return proc_get(l.p, "/readyz", &body) == 200 && (strstr(body, "collection \"things\"") != NULL) == (lost != NULL);
+}
+
+/* A model without what a collection rests on takes that collection away, and nothing else; it comes back by itself. */
+static void test_model_loses_a_relation(void **state)
+{
+    static const char poorer[] =
+        "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},{\"type\":\"doc\",\"relations\":{"
+        "\"editor\":{\"this\":{}}},\"metadata\":{\"relations\":{\"editor\":{"
+        "\"directly_related_user_types\":[{\"type\":\"user\"}]}}}}]}";
+    struct harness *h = *state;
+
+    things_for_faults(h);
+    store_put(h, true, "doc:i1", "editor", "user:anne");
+    lister_run(&l, "--set", "collection.others.table=public.things", "--set", "collection.others.type=doc", "--set",
+               "collection.others.id=id", "--set", "collection.others.columns=id", "--set",
+               "collection.others.relation=editor", NULL);
+    assert_all_listed();
+    harness_pin(h, h->store_id, harness_model_write(h, poorer));
+    assert_eventually(things_are_unavailable, NULL, WAIT_MS);
+    lister_get(&l, "t-anne", "/v1/inventory/things/i1");
+    assert_problem(&l, 503, "collection_unavailable");
+    assert_eventually(readiness_says, h, WAIT_MS);
+    assert_true(proc_logged(l.p, "has no relation \\\"viewer\\\""));
+    lister_get(&l, "t-anne", "/v1/inventory/others");
+    assert_status(&l, 200);
+    assert_non_null(strstr(buf_str(&l.body), "[{\"id\":\"i1\"}]"));
+    lister_get(&l, "t-anne", "/v1/inventory/others?with_relations=viewer");
+    assert_problem(&l, 503, "collection_unavailable");
+    harness_pin(h, h->store_id, h->model_id);
+    assert_all_listed();
+    assert_eventually(readiness_says, NULL, WAIT_MS);
+}
+
+/* The request alone; its answer is read, or not, by whoever asked. */
+static int ask_by_hand(const char *path)
+{
+    char text[512];
+    const char *port = strrchr(l.url, ':');
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    to.sin_port = htons((uint16_t)strtol(port + 1, NULL, 10));
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    snprintf(text, sizeof(text),
+             "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer t-anne\r\nConnection: close\r\n\r\n", path);
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+    return fd;
+}
+
+static bool batch_came(void *fake)
+{
+    return fake_store_count(fake, "/batch-check") > 0;
+}
+
+/* The model changes while a page's checks are under way: no row of the page is decided by one model and the next by the
+ * other, and none by the old one after the new one's flush. */
+static void test_model_changes_in_the_middle_of_a_request(void **state)
+{
+    struct harness *h = *state;
+    struct fake_store *f = fake_store_start(h->store_url);
+    char answer[65536];
+    size_t len = 0;
+    ssize_t n;
+    int fd;
+
+    things_for_faults(h);
+    lister_run(&l, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set", "cache.size=0", "--set",
+               "lister.batches=1", "--set", "http.request_timeout=120s", "--set", "store.request_timeout=100s", NULL);
+    double reads = proc_metric(l.p, "relata_lister_model_reads_total");
+    fake_store_rule(f, &(struct fake_rule){.path = "/batch-check", .times = 1, .action = FAKE_PASS, .delay_ms = 6000});
+    fd = ask_by_hand("/v1/inventory/things?page_size=1000");
+    assert_eventually(batch_came, f, WAIT_MS);
+    harness_pin(h, h->store_id, harness_model_write(h, no_direct_model));
+    assert_metric_eventually(l.p, "relata_lister_model_reads_total", reads + 1, WAIT_MS);
+    while (len < sizeof(answer) - 1 && (n = recv(fd, answer + len, sizeof(answer) - 1 - len, 0)) > 0)
+        len += (size_t)n;
+    answer[len] = '\0';
+    close(fd);
+    if (!strstr(answer, "HTTP/1.1 503 ") && !strstr(answer, "\"complete\":false"))
+        fail_msg("%s", answer);
+    assert_null(strstr(answer, "\"id\":\"i")); /* what the old model allowed came after its end */
+    assert_eventually(anne_sees_nothing, NULL, WAIT_MS);
+    harness_pin(h, h->store_id, h->model_id);
+    proc_stop(l.p);
+    l.p = NULL;
+    fake_store_stop(f);
+}
+
+/* ---- clients that go away ---- */
+
+static void test_hanging_up_ends_the_checks(void **state)
+{
+    struct harness *h = *state;
+    struct fake_store *f = fake_store_start(h->store_url);
+    int fd;
+
+    things_for_faults(h);
+    lister_run(&l, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set", "lister.batches=1", "--set",
+               "http.request_timeout=300s", "--set", "store.request_timeout=300s", NULL);
+    fake_store_rule(f, &(struct fake_rule){.path = "/batch-check", .times = 1, .action = FAKE_HANG});
+    fd = ask_by_hand("/v1/inventory/things?page_size=1000");
+    assert_eventually(batch_came, f, WAIT_MS);
+    close(fd);
+    assert_metric_eventually(l.p, "relata_lister_batches_given_up_total", 1, WAIT_MS);
+    /* The only connection to the store is free again; what waited behind was not sent. */
+    assert_int_equal(fake_store_count(f, "/batch-check"), 1);
+    assert_all_listed();
+    proc_stop(l.p);
+    l.p = NULL;
+    fake_store_stop(f);
+}
+
+static void test_hanging_up_ends_the_statement(void **state)
+{
+    static const char waiting[] = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    static const char sessions_sql[] = "SELECT max(pid) FROM pg_stat_activity WHERE datname = current_database() AND "
+                                       "application_name = 'inventory-lister'";
+    struct harness *h = *state;
+    int fd;
+
+    things_for_faults(h);
+    lister_run(&l, "--set", "http.request_timeout=300s", "--set", "pg.statement_timeout=300s", "--set",
+               "http.workers=1", NULL);
+    assert_all_listed();
+    int64_t sessions = harness_sql_int(h, sessions_sql);
+    harness_sql(h, "BEGIN; LOCK TABLE public.things IN ACCESS EXCLUSIVE MODE");
+    fd = ask_by_hand("/v1/inventory/things?page_size=1000");
+    assert_sql_eventually(h, waiting, "1", WAIT_MS);
+    close(fd);
+    assert_sql_eventually(h, waiting, "0", WAIT_MS);
+    fd = ask_by_hand("/v1/inventory/things/i1");
+    assert_sql_eventually(h, waiting, "1", WAIT_MS);
+    close(fd);
+    assert_sql_eventually(h, waiting, "0", WAIT_MS);
+    harness_sql(h, "ROLLBACK");
+    /* By the same session, which is as good as before. */
+    assert_all_listed();
+    assert_int_equal(harness_sql_int(h, sessions_sql), sessions);
 }
 
 /* ---- ending ---- */
@@ -647,6 +805,10 @@ int main(void)
         T(test_postgres_faults, both),
         T(test_P04_min_token_and_events, both | HARNESS_NATS),
         T(test_model_changes, both),
+        T(test_model_loses_a_relation, both),
+        T(test_model_changes_in_the_middle_of_a_request, both),
+        T(test_hanging_up_ends_the_checks, both),
+        T(test_hanging_up_ends_the_statement, both),
         T(test_drains, both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,6 @@
 /* Several statements in one snapshot: what they see, how they fail, and what the connection is worth afterwards. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "common/pg/snapshot.h"
@@ -116,6 +118,58 @@ static void test_deadline_and_loss(void **state)
     pg_close(pg);
 }
 
+struct leaving {
+    struct harness *h;
+    atomic_bool gone;
+};
+
+/* Raises the flag once the statement runs. */
+static void *leave(void *arg)
+{
+    struct leaving *it = arg;
+
+    assert_sql_eventually(
+        it->h,
+        "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%' "
+        "AND datname = current_database()",
+        "1", 20000);
+    atomic_store(&it->gone, true);
+    return NULL;
+}
+
+/* A statement whose result nobody wants any more is cancelled; none is sent; the connection stays good. */
+static void test_flag(void **state)
+{
+    struct harness *h = *state;
+    struct pg *pg = open_pg(h);
+    struct leaving it = {.h = h};
+    struct err err = {0};
+    pthread_t t;
+    int pid = pg_backend_pid(pg);
+
+    pg_heed(pg, &it.gone);
+    for (int i = 0; i < 3; i++) {
+        atomic_store(&it.gone, false);
+        assert_int_equal(count_rows(pg, "count"), 2);
+        if (i < 2) /* as the first statement of its transaction, and as a later one */
+            pg_snapshot_end(pg);
+        assert_int_equal(pthread_create(&t, NULL, leave, &it), 0);
+        if (i == 1)
+            assert_int_equal(pg_query(pg, NULL, "SELECT pg_sleep(3600)", NULL, 0, DEADLINE_NONE, NULL, &err),
+                             ST_DEADLINE);
+        else
+            assert_int_equal(pg_snapshot_query(pg, NULL, "SELECT pg_sleep(3600)", NULL, 0, DEADLINE_NONE, NULL, &err),
+                             ST_DEADLINE);
+        pthread_join(t, NULL);
+        pg_snapshot_end(pg);
+        assert_int_equal(pg_query(pg, NULL, "SELECT 1", NULL, 0, SOON, NULL, &err), ST_DEADLINE);
+    }
+    pg_heed(pg, NULL);
+    assert_int_equal(count_rows(pg, "count"), 2);
+    assert_int_equal(pg_backend_pid(pg), pid);
+    pg_close(pg);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +177,7 @@ int main(void)
         HARNESS_TEST(test_nothing_can_be_written, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_prepared_statement_is_gone, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_deadline_and_loss, HARNESS_EMPTY_DB),
+        HARNESS_TEST(test_flag, HARNESS_EMPTY_DB),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
