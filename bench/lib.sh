@@ -4,6 +4,7 @@
 
 BENCH='' DIR='' CHILD=''
 declare -A PID=()
+OPENFGA_FLAGS=()
 BEGAN=$SECONDS
 
 fail() {
@@ -53,11 +54,11 @@ stop_all() {
 
 # ---- servers and databases ----
 
-# servers NAME...: with fsync, and with room enough that no checkpoint falls into a measurement by chance.
+# servers NAME...: OpenFGA with OPENFGA_FLAGS besides; Postgres with fsync, and with room enough that no checkpoint falls into a measurement by chance.
 servers() {
     progress "starting $*"
     run scripts/services --fsync=on --pg-set=shared_buffers=1GB --pg-set=max_wal_size=16GB --pg-set=checkpoint_timeout=1h \
-        --pg-set=max_connections=400 start "$DIR/services" "$@" || fail "servers could not be started"
+        --pg-set=max_connections=400 "${OPENFGA_FLAGS[@]/#/--openfga-flag=}" start "$DIR/services" "$@" || fail "servers could not be started"
     # shellcheck disable=SC1091
     source "$DIR/services/env"
 }
@@ -94,11 +95,11 @@ outbox_rows() {
 
 checkpoint() { sql postgres -c CHECKPOINT; }
 
-# new_store: an empty store with the demo's model at OpenFGA; sets STORE_ID and MODEL_ID.
+# new_store [deep|flat]: an empty store with the demo's model at OpenFGA; sets STORE_ID and MODEL_ID.
 new_store() {
     local json='Content-Type: application/json'
     STORE_ID=$(curl -sf -H "$json" -d '{"name": "bench"}' "$SERVICES_OPENFGA_URL/stores" | jq -r .id)
-    MODEL_ID=$(curl -sf -H "$json" -d @demo/model-deep.json "$SERVICES_OPENFGA_URL/stores/$STORE_ID/authorization-models" |
+    MODEL_ID=$(curl -sf -H "$json" -d @"demo/model-${1:-deep}.json" "$SERVICES_OPENFGA_URL/stores/$STORE_ID/authorization-models" |
         jq -r .authorization_model_id)
     [[ -n $STORE_ID && -n $MODEL_ID ]] || fail "OpenFGA made no store"
 }

@@ -80,10 +80,31 @@ check "bench-until gives up in time" gives_up
 check "bench-until sees a process end" sees_end
 check "bench-until fails when the process that it measures has ended" needs_the_process
 
+# ---- load ----
+
+load_refused() { # pattern, --set KEY=VALUE...
+    local pattern=$1 code=0
+    shift
+    "$BIN/bench-pages" --set bench.url=http://127.0.0.1:1 --set bench.tokens=t --set bench.path=/ "$@" >"$TEST_DIR/out" \
+        2>"$TEST_DIR/err" || code=$?
+    [[ $code == 1 && ! -s $TEST_DIR/out ]] && grep -q "^bench-pages: .*$pattern" "$TEST_DIR/err"
+}
+mode_refused() {
+    local code=0
+    RELATA_PG_DSN=$SERVICES_PG_DSN "$BIN/bench-lists" --set bench.store_id=s --set bench.model_id=m --set bench.url=http://127.0.0.1:1 \
+        --set bench.token=t --set bench.mode=fast >"$TEST_DIR/out" 2>"$TEST_DIR/err" || code=$?
+    [[ $code == 2 && ! -s $TEST_DIR/out ]] && grep -q 'bench.mode: "fast"' "$TEST_DIR/err"
+}
+check "bench-pages refuses phases that are none" load_refused 'RATE:SECONDS' --set bench.phases=100
+check "bench-pages says when nobody answers" load_refused '127.0.0.1:1/'
+check "bench-lists refuses a mode that it lacks" mode_refused
+
 # ---- every benchmark ----
 
 all_run() {
-    local only='relay-wal writer-drain commit-to-applied service-transaction sixteen-clients bulk idle backlog-size' name
+    local only='relay-wal writer-drain commit-to-applied service-transaction sixteen-clients bulk idle backlog-size'
+    local name
+    only+=' lister-cold lister-warm lister-walk lister-revoke lister-overload lister-memory lister-sockets'
     [[ ! -d build/tools/debezium/lib ]] || only+=' relay-debezium'
     BIN=$BIN BENCH_DIR=$TEST_DIR/run BENCH_OUT=$TEST_DIR/results BENCH_QUICK=1 ONLY=$only scripts/bench || return 1
     for name in $only; do
