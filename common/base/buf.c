@@ -80,7 +80,13 @@ void buf_adds(struct buf *b, const char *s)
 
 void buf_addc(struct buf *b, char c)
 {
-    buf_add(b, &c, 1);
+    /* The capacity never passes the maximum and its NUL. */
+    if (b->cap < 2 || b->len > b->cap - 2) {
+        buf_add(b, &c, 1);
+        return;
+    }
+    b->data[b->len++] = c;
+    b->data[b->len] = '\0';
 }
 
 void buf_addf(struct buf *b, const char *fmt, ...)

@@ -1,7 +1,7 @@
 #include "inventory-lister/callers/callers.h"
 
 #include <openssl/crypto.h>
-#include <openssl/sha.h>
+#include <openssl/evp.h>
 #include <rhonabwy.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,7 +165,8 @@ static enum status make(struct callers **out, const struct cfg_callers *cfg, str
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->wake, &attr);
     pthread_condattr_destroy(&attr);
-    st = fill(c, err);
+    c->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+    st = c->sha256 ? fill(c, err) : err_set(err, ST_FATAL, NULL, "libcrypto has no SHA-256");
     if (st != ST_OK) {
         callers_free(c);
         return st;
@@ -210,6 +211,7 @@ void callers_free(struct callers *c)
     caller_unref(c->anonymous);
     tokens_free(c->tokens);
     jwks_unref(c->jwks);
+    EVP_MD_free(c->sha256);
     pthread_cond_destroy(&c->wake);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -310,7 +312,8 @@ static enum status identify_bearer(struct callers *c, struct bytes token, struct
     uint64_t generation = 0;
     enum status st = ST_OK;
 
-    SHA256((const unsigned char *)token.data, token.len, hash);
+    if (EVP_Digest(token.data, token.len, hash, NULL, c->sha256, NULL) != 1)
+        return refuse(err, &bad_token, "invalid_token", "the token could not be hashed");
     *out = find_known(c, hash, now_s, &keys, &generation);
     if (!*out && has_jwks(c->cfg) && memchr(token.data, '.', token.len))
         st = identify_jwt(c, token, hash, now_s, keys, generation, out, err);

@@ -2,6 +2,7 @@
 #ifndef RELATA_LISTER_CALLERS_INTERNAL_H
 #define RELATA_LISTER_CALLERS_INTERNAL_H
 
+#include <openssl/evp.h>
 #include <pthread.h>
 
 #include "common/admin/metrics.h"
@@ -25,6 +26,7 @@ struct seen {
 
 struct callers {
     const struct cfg_callers *cfg;
+    EVP_MD *sha256; /* looked up once: a lookup takes longer than hashing a token */
     struct jwt_rules rules;
     struct caller_impl *anonymous;
     struct peer *peers;

@@ -41,7 +41,8 @@ struct token_key {
 };
 
 struct token_keys {
-    char *path; /* NULL = made at start */
+    char *path;         /* NULL = made at start */
+    EVP_CIPHER *cipher; /* looked up once: a lookup takes longer than sealing */
     int64_t lifetime_ms;
     pthread_mutex_t lock;
     /* Under the lock. */
@@ -189,7 +190,10 @@ enum status token_keys_new(struct token_keys **out, const char *path, int64_t li
         return err_set(err, ST_NOMEM, NULL, "no memory for page token keys");
     pthread_mutex_init(&k->lock, NULL);
     k->lifetime_ms = lifetime_ms;
-    if (path && *path) {
+    k->cipher = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
+    if (!k->cipher) {
+        st = err_set(err, ST_FATAL, NULL, "libcrypto has no AES-256-GCM");
+    } else if (path && *path) {
         k->path = strdup(path);
         st = k->path ? keys_load(k, err) : err_set(err, ST_NOMEM, NULL, "no memory for page token keys");
     } else {
@@ -208,6 +212,7 @@ void token_keys_free(struct token_keys *k)
         return;
     OPENSSL_cleanse(k->keys, sizeof k->keys);
     pthread_mutex_destroy(&k->lock);
+    EVP_CIPHER_free(k->cipher);
     free(k->path);
     free(k);
 }
@@ -383,13 +388,13 @@ static bool inner_read(const unsigned char *in, size_t len, int64_t lifetime_ms,
 
 /* ---- sealing and opening ---- */
 
-static bool gcm_seal(const struct token_key *key, struct bytes question, const unsigned char *plain, size_t len,
-                     unsigned char *raw)
+static bool gcm_seal(const EVP_CIPHER *cipher, const struct token_key *key, struct bytes question,
+                     const unsigned char *plain, size_t len, unsigned char *raw)
 {
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
     int n;
     bool ok = ctx && RAND_bytes(raw + ID_LEN, NONCE_LEN) == 1 &&
-              EVP_EncryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, key->bytes, raw + ID_LEN) == 1 &&
+              EVP_EncryptInit_ex2(ctx, cipher, key->bytes, raw + ID_LEN, NULL) == 1 &&
               EVP_EncryptUpdate(ctx, NULL, &n, key->id, ID_LEN) == 1 &&
               EVP_EncryptUpdate(ctx, NULL, &n, (const unsigned char *)question.data, (int)question.len) == 1 &&
               EVP_EncryptUpdate(ctx, raw + HEAD_LEN, &n, plain, (int)len) == 1 &&
@@ -401,12 +406,12 @@ static bool gcm_seal(const struct token_key *key, struct bytes question, const u
     return ok;
 }
 
-static bool gcm_open(const struct token_key *key, struct bytes question, unsigned char *raw, size_t len,
-                     unsigned char *plain)
+static bool gcm_open(const EVP_CIPHER *cipher, const struct token_key *key, struct bytes question, unsigned char *raw,
+                     size_t len, unsigned char *plain)
 {
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
     int n, last;
-    bool ok = ctx && EVP_DecryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, key->bytes, raw + ID_LEN) == 1 &&
+    bool ok = ctx && EVP_DecryptInit_ex2(ctx, cipher, key->bytes, raw + ID_LEN, NULL) == 1 &&
               EVP_DecryptUpdate(ctx, NULL, &n, raw, ID_LEN) == 1 &&
               EVP_DecryptUpdate(ctx, NULL, &n, (const unsigned char *)question.data, (int)question.len) == 1 &&
               EVP_DecryptUpdate(ctx, plain, &n, raw + HEAD_LEN, (int)len) == 1 &&
@@ -429,7 +434,7 @@ enum status token_seal(struct token_keys *k, struct bytes question, const struct
         return err_set(err, ST_TOO_BIG, NULL,
                        "the sort values of a row have more than %d bytes: no page can go on there", VALUES_MAX);
     key_first(k, &key);
-    ok = gcm_seal(&key, question, plain, len, raw);
+    ok = gcm_seal(k->cipher, &key, question, plain, len, raw);
     OPENSSL_cleanse(&key, sizeof key);
     if (!ok)
         return err_set(err, ST_FATAL, NULL, "libcrypto could not seal a page token");
@@ -458,7 +463,7 @@ enum status token_open(struct token_keys *k, struct bytes question, const char *
     if (len > HEAD_LEN + TAG_LEN && is_size(len - HEAD_LEN - TAG_LEN) && n <= POSITION_MAX) {
         len -= HEAD_LEN + TAG_LEN;
         for (size_t i = 0; !ok && key_with_id(k, raw, i, &key); i++)
-            ok = gcm_open(&key, question, raw, len, plain);
+            ok = gcm_open(k->cipher, &key, question, raw, len, plain);
         ok = ok && inner_read(plain, len, k->lifetime_ms, n, out);
     }
     OPENSSL_cleanse(&key, sizeof key);
