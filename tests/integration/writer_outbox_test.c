@@ -297,7 +297,7 @@ static void test_R16_a_revocation_does_not_wait_behind_grants(void **state)
     assert_eventually(revoke_overtook, h, WAIT_MS);
     assert_in_range(harness_sql_int(h, "SELECT count(*) FROM relata.outbox"), 5000, 20001);
     assert_true(proc_metric(w, "relata_writer_keys_held") < 1400); /* two windows and a page */
-    assert_converged(h, 4 * CONVERGE_MS);
+    assert_converged(h, 10 * CONVERGE_MS);
     proc_stop(w);
 }
 
