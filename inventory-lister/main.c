@@ -35,6 +35,7 @@ struct lister {
     struct token_keys *keys;
     struct callers *callers;
     struct http *http;
+    _Atomic int64_t waiting; /* requests, for their min_token */
 };
 
 /* ---- start ---- */
@@ -112,6 +113,8 @@ static enum status open_service(struct lister *l, struct err *err)
                           .statement_timeout_ms = cfg->statement_timeout_ms,
                           .scan_budget = cfg->scan_budget,
                           .min_token_wait_ms = cfg->min_token_wait_ms,
+                          .workers = cfg->http.workers,
+                          .waiting = &l->waiting,
                           .public_url = cfg->public_url};
     l->app = api_app;
     l->app.arg = &l->api;

@@ -23,16 +23,25 @@ struct pg_run pg_run_of(const struct pg *pg, const char *sql, ExecStatusType unt
     return run;
 }
 
+static enum status too_late(struct err *err)
+{
+    return err_set(err, ST_DEADLINE, "", "deadline passed before the statement was sent");
+}
+
 enum status pg_run_ready(struct pg *pg, mono_us deadline, struct err *err)
 {
     if (!pg->conn)
         return err_set(err, ST_RETRY, "", "connection to Postgres is closed");
+    if (clock_mono_us() >= deadline)
+        return too_late(err);
     if (pg->ending) {
         enum status st = pg_snapshot_ended(pg, deadline, err);
         if (st != ST_OK)
             return st;
     }
     if (!pg_cancel_settled(pg, deadline)) {
+        if (clock_mono_us() >= deadline)
+            return too_late(err);
         pg_drop(pg);
         return err_set(err, ST_RETRY, "", "a cancel that was sent to Postgres may still come: connection closed");
     }
@@ -41,7 +50,7 @@ enum status pg_run_ready(struct pg *pg, mono_us deadline, struct err *err)
     if (!pg_idle_check(pg))
         return pg_error_lost(pg, PG_STAKE_NONE, err);
     if (clock_mono_us() >= deadline)
-        return err_set(err, ST_DEADLINE, "", "deadline passed before the statement was sent");
+        return too_late(err);
     pg->warned = pg->cancelled = false;
     if (pg_unwanted(pg))
         return err_set(err, ST_DEADLINE, "", "nobody wants the statement's result any more");

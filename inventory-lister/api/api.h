@@ -22,6 +22,8 @@ struct api {
     struct token_keys *keys;
     const char *pg_dsn, *store_name;
     int64_t statement_timeout_ms, scan_budget, min_token_wait_ms;
+    int64_t workers;
+    _Atomic int64_t *waiting;       /* those of them that wait for a min_token */
     const char *public_url;         /* without a slash at the end; "" = base_url */
     _Atomic(const char *) base_url; /* where the server listens, once it does; NULL before */
 };

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/admin/metrics.h"
 #include "common/tuple/tuple.h"
 #include "inventory-lister/api/internal.h"
 #include "inventory-lister/decide/world.h"
@@ -315,25 +316,71 @@ void asked_release(struct asked *a)
     *a = (struct asked){0};
 }
 
+struct metric m_min_token_waiting = METRIC_INIT(METRIC_GAUGE, "relata_lister_min_token_waiting",
+                                                "Requests that wait until their min_token is applied.", NULL);
+
+/* A worker that waits does nothing else: half of them may. */
+static bool enter_wait(const struct worker *w)
+{
+    const struct api *api = w->api;
+
+    if (atomic_fetch_add(api->waiting, 1) < (api->workers > 1 ? api->workers / 2 : 1))
+        return true;
+    atomic_fetch_sub(api->waiting, 1);
+    return false;
+}
+
+static enum status look_or_wait(struct worker *w, struct asked *a, struct pg *pg, struct err *err)
+{
+    const char *store = w->api->store_name;
+    mono_us until = deadline_min(a->query.deadline, deadline_in_ms(w->api->min_token_wait_ms));
+    enum status st = min_token_look(pg, store, a->min_token, a->query.deadline, &a->query.not_before, err);
+
+    if (st != ST_CONFLICT || strcmp(err->code, "pending") != 0 || w->api->min_token_wait_ms == 0)
+        return st;
+    if (!enter_wait(w)) {
+        err_set(err, ST_THROTTLED, "too_many_wait", "too many requests wait for their min_token already");
+        err->retry_after_ms = 1000;
+        return ST_THROTTLED;
+    }
+    metric_set(&m_min_token_waiting, (double)atomic_load(w->api->waiting));
+    st = min_token_wait(pg, store, a->min_token, until, &a->query.not_before, err);
+    atomic_fetch_sub(w->api->waiting, 1);
+    metric_set(&m_min_token_waiting, (double)atomic_load(w->api->waiting));
+    return st;
+}
+
+static void not_applied(struct request *rq, const struct err *err)
+{
+    /* Tokens can be counted up: they are no proof that the change is the caller's own. */
+    bool tell = strcmp(err->code, "parked") != 0 || (rq->caller->rights & RIGHT_DIAGNOSE);
+
+    problem(rq, 409, "not_applied", "%s",
+            tell ? err->text : "a change of this token's transaction is parked; an operator can replay or drop it");
+}
+
 bool asked_wait(struct worker *w, struct request *rq, struct asked *a)
 {
-    mono_us deadline = deadline_min(a->query.deadline, deadline_in_ms(w->api->min_token_wait_ms));
     struct pg *pg;
     struct err err;
-    enum status st;
+    enum status st = ST_OK;
 
     if (!*a->min_token)
         return true;
-    pg = worker_pg(w, rq, a->query.deadline);
-    if (!pg)
-        return false;
-    st = min_token_wait(pg, w->api->store_name, a->min_token, deadline, &a->query.not_before, &err);
+    for (int tries = 0; tries < 2; tries++) {
+        pg = worker_pg(w, rq, a->query.deadline);
+        if (!pg)
+            return false;
+        st = look_or_wait(w, a, pg, &err);
+        if ((st != ST_RETRY && st != ST_UNKNOWN) || pg_alive(pg)) /* else it died since the last request */
+            break;
+    }
     if (st == ST_OK)
         return true;
     if (st == ST_INVALID)
         problem(rq, 400, "invalid_min_token", "%s", err.text);
     else if (st == ST_CONFLICT)
-        problem(rq, 409, "not_applied", "%s", err.text);
+        not_applied(rq, &err);
     else
         problem_undecided(rq, &err);
     return false;

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "common/admin/metrics.h"
 #include "common/pg/pg.h"
 #include "inventory-lister/api/api.h"
 #include "inventory-lister/callers/callers.h"
@@ -63,6 +64,8 @@ void now_text(char *out, size_t size);
 /* Whether the model in force has the relation for the object's type; *known is false if there is no model. */
 bool model_has(const struct api *api, const char *object, const char *relation, bool *known);
 void server_timing(struct request *rq, int64_t sql_us, int64_t check_us);
+
+extern struct metric m_min_token_waiting;
 
 void list_collections(struct worker *w, struct request *rq);
 void list_page(struct worker *w, struct request *rq, const char *collection);

@@ -21,7 +21,7 @@ static struct metric m_sql =
 
 void api_metrics_register(void)
 {
-    struct metric *const all[] = {&m_pages, &m_early, &m_shown, &m_scanned, &m_seconds, &m_sql};
+    struct metric *const all[] = {&m_pages, &m_early, &m_shown, &m_scanned, &m_seconds, &m_sql, &m_min_token_waiting};
     metric_register_all(all, sizeof(all) / sizeof(all[0]));
 }
 
@@ -282,9 +282,11 @@ static enum status listing_read(struct worker *w, struct request *rq, struct lis
     enum status st = page_read(pg, w->api->decider, &ask, &l->page, err);
 
     (void)rq;
-    if (st == ST_OK && l->page.more)
-        st = token_seal(w->api->keys, (struct bytes){buf_str(&l->question), l->question.len}, &l->page.at, &l->token,
-                        err);
+    if (st != ST_OK || !l->page.more)
+        return st;
+    st = token_seal(w->api->keys, (struct bytes){buf_str(&l->question), l->question.len}, &l->page.at, &l->token, err);
+    if (st == ST_TOO_BIG) /* of a row that may be hidden: a matter for the log alone */
+        st = err->status = ST_FATAL;
     return st;
 }
 

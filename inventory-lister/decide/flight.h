@@ -75,6 +75,7 @@ struct decider {
     double limit;         /* of those: halved when the store shows that it has too much to do, grows back slowly */
     mono_us narrowed_at;
     mono_us warned_at;               /* of strange results */
+    mono_us warned_context_at;       /* of conditions without a context */
     _Atomic mono_us warned_unfit_at; /* of objects that no tuple can have; not under the lock */
     bool stop;
     size_t nthreads;

@@ -41,14 +41,17 @@ static struct metric m_given_up = METRIC_INIT(METRIC_COUNTER, "relata_lister_bat
                                               "BatchChecks in flight that were ended, because all who waited for them "
                                               "were gone.",
                                               NULL);
+static struct metric m_no_context =
+    METRIC_INIT(METRIC_COUNTER, "relata_lister_checks_without_context_total",
+                "Checks that were denied because their condition needs a context.", NULL);
 static struct metric m_strange = METRIC_INIT(METRIC_COUNTER, "relata_lister_results_strange_total",
                                              "Results of BatchChecks that nobody had asked for.", NULL);
 
 void decide_worker_metrics(void)
 {
-    struct metric *const all[] = {&m_batches,       &m_higher,         &m_checks,   &m_seconds,
-                                  &m_failed,        &m_again,          &m_stale,    &m_strange,
-                                  &m_decide_joined, &m_decide_waiting, &m_narrowed, &m_given_up};
+    struct metric *const all[] = {&m_batches,  &m_higher,   &m_checks,    &m_seconds,       &m_failed,
+                                  &m_again,    &m_stale,    &m_strange,   &m_decide_joined, &m_decide_waiting,
+                                  &m_narrowed, &m_given_up, &m_no_context};
     metric_register_all(all, sizeof(all) / sizeof(all[0]));
 }
 
@@ -190,8 +193,29 @@ static void hand_out(struct decider *d, const struct bunch *b, struct flight *f,
     }
 }
 
-static void failed(struct flight *f, const struct store_check_item *it, const struct err *err, mono_us at,
-                   struct again *later)
+/* The condition needs a context that no request can give; said twice. No list would get past such a row, and whoever
+ * sees it elsewhere gave a context there. */
+static bool lacks_context(const struct flight *f, const struct store_check_item *it, const struct waiter *w)
+{
+    return f->conditional && w->failures >= FAILURES_MAX && it->status == ST_INVALID &&
+           strcmp(it->code, "validation_error") == 0;
+}
+
+static void deny_without_context(struct decider *d, const struct flight *f, struct waiter *w)
+{
+    mono_us now = clock_mono_us();
+
+    metric_add(&m_no_context, 1);
+    if (!d->warned_context_at || now - d->warned_context_at >= WARN_EVERY_US) {
+        d->warned_context_at = now;
+        log_warn("a condition cannot be evaluated without a context: what depends on it is hidden", "object", f->object,
+                 "relation", f->relation, NULL);
+    }
+    waiter_decide(w, false);
+}
+
+static void failed(struct decider *d, struct flight *f, const struct store_check_item *it, const struct err *err,
+                   mono_us at, struct again *later)
 {
     struct waiter *w, *next;
     struct err why = *err;
@@ -202,6 +226,10 @@ static void failed(struct flight *f, const struct store_check_item *it, const st
                 it->code[0] ? ": " : "", it->code);
     for (w = f->waiters; w; w = next) {
         next = w->next;
+        if (lacks_context(f, it, w)) {
+            deny_without_context(d, f, w);
+            continue;
+        }
         if (worth_repeating(it) && at < w->group->q->deadline && w->failures++ < FAILURES_MAX && again_add(later, w))
             continue;
         waiter_fail(w, &why);
@@ -285,7 +313,7 @@ static void conclude(struct decider *d, struct bunch *b, struct question *qn, en
         if (qn->items[i].status == ST_OK)
             hand_out(d, b, qn->flights[i], &qn->items[i], &stale);
         else
-            failed(qn->flights[i], &qn->items[i], st == ST_OK ? &ok : err, at, &later);
+            failed(d, qn->flights[i], &qn->items[i], st == ST_OK ? &ok : err, at, &later);
     }
     repeat(d, &stale.again, stale.at, true);
     repeat(d, &later, at, b->higher);

@@ -17,6 +17,7 @@ struct wait {
     struct pg *pg;
     const char *store;
     char xid[24];
+    bool once; /* no waiting */
     mono_us deadline;
     int polls;
     /* What is known so far. */
@@ -117,7 +118,7 @@ static enum status check_applied(struct wait *w)
         return st;
     if (!pg_is_null(r, 0, 1))
         st =
-            err_set(w->err, ST_CONFLICT, NULL,
+            err_set(w->err, ST_CONFLICT, "parked",
                     "a change of this token's transaction is parked: %s was refused by the store (%s); an operator can "
                     "replay or drop it",
                     pg_text(r, 0, 1), pg_text(r, 0, 2));
@@ -189,6 +190,8 @@ static enum status wait_applied(struct wait *w)
             return too_late(w, st);
         if (st != ST_NOT_FOUND)
             return st;
+        if (w->once)
+            return err_set(w->err, ST_CONFLICT, "pending", "the changes of this token are not applied yet");
         if (clock_mono_us() + nap * 1000 >= w->deadline)
             return too_late(w, ST_DEADLINE);
         if (stop_sleep_until(deadline_in_ms(nap)) != ST_OK)
@@ -197,10 +200,10 @@ static enum status wait_applied(struct wait *w)
     }
 }
 
-enum status min_token_wait(struct pg *pg, const char *store, const char *token, mono_us deadline, mono_us *applied_at,
-                           struct err *err)
+static enum status run(struct pg *pg, const char *store, const char *token, bool once, mono_us deadline,
+                       mono_us *applied_at, struct err *err)
 {
-    struct wait w = {.pg = pg, .store = store, .deadline = deadline};
+    struct wait w = {.pg = pg, .store = store, .once = once, .deadline = deadline};
     struct bytes cluster;
     struct err own = {0};
     enum status st;
@@ -214,4 +217,16 @@ enum status min_token_wait(struct pg *pg, const char *store, const char *token, 
     if (st == ST_OK)
         *applied_at = clock_mono_us();
     return st;
+}
+
+enum status min_token_wait(struct pg *pg, const char *store, const char *token, mono_us deadline, mono_us *applied_at,
+                           struct err *err)
+{
+    return run(pg, store, token, false, deadline, applied_at, err);
+}
+
+enum status min_token_look(struct pg *pg, const char *store, const char *token, mono_us deadline, mono_us *applied_at,
+                           struct err *err)
+{
+    return run(pg, store, token, true, deadline, applied_at, err);
 }

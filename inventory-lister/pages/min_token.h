@@ -18,12 +18,16 @@ struct pg;
  *   ST_OK        applied; *applied_at is a moment after that (decide_query.not_before)
  *   ST_INVALID   no token, one of another cluster or timeline, one that was never given out, or so old that Postgres no
  *                longer knows what became of its transaction (400)
- *   ST_CONFLICT  rolled back, parked (err.text names the change), or not applied by the deadline (err.text says how far
- *                replication is) (409)
+ *   ST_CONFLICT  rolled back, parked (err.code "parked": err.text names the change, which is not for everybody), or not
+ *                applied by the deadline (err.text says how far replication is) (409)
  *   others       of the connection (pg.h); ST_DEADLINE if nothing at all could be learned in time
  * Polls, 1 ms growing to 20 ms.
  */
 enum status min_token_wait(struct pg *pg, const char *store, const char *token, mono_us deadline, mono_us *applied_at,
+                           struct err *err) MUST_CHECK;
+
+/* The same without waiting: ST_CONFLICT with err.code "pending" if it would have to. */
+enum status min_token_look(struct pg *pg, const char *store, const char *token, mono_us deadline, mono_us *applied_at,
                            struct err *err) MUST_CHECK;
 
 #endif

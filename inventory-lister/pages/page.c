@@ -290,7 +290,7 @@ static enum status read_all(struct reader *r, bool *early, struct err *err)
 {
     struct fetch now = {0}, ahead = {0};
     enum verdict v = GO_ON;
-    enum status st = read_rows(r, step(r->rq->size + 1), &now, err);
+    enum status st = read_rows(r, step(r->rq->size + 1), &now, &r->why);
 
     *early = false;
     while (st == ST_OK && v == GO_ON) {
@@ -326,8 +326,11 @@ static enum status read_all(struct reader *r, bool *early, struct err *err)
     fetch_release(&ahead);
     if (v == BROKEN)
         return err_set(err, ST_TOO_BIG, "page_too_big", "the rows of the page are too large; ask for a smaller page");
-    if (st != ST_OK && r->read == 0)
+    if (st != ST_OK && r->read == 0) {
+        if (err)
+            *err = r->why;
         return st;
+    }
     *early = st != ST_OK || v == EARLY;
     r->out->more = *early || v == FULL;
     return ST_OK;

@@ -760,6 +760,64 @@ static void test_hanging_up_ends_the_statement(void **state)
     assert_int_equal(harness_sql_int(h, sessions_sql), sessions);
 }
 
+static bool none_waits(void *arg)
+{
+    (void)arg;
+    return proc_metric(l.p, "relata_lister_min_token_waiting") == 0;
+}
+
+/* Requests that wait for their min_token leave workers for the others; one whose client goes away waits no longer. */
+static void test_min_token_waits_are_few(void **state)
+{
+    struct harness *h = *state;
+    const char *token, *path;
+    char first[13] = "";
+    int fd;
+
+    things_for_faults(h);
+    lister_run(&l, "--set", "http.workers=2", "--set", "lister.min_token_wait=60s", "--set",
+               "http.request_timeout=300s", NULL);
+    token = harness_sql_text(h, "SELECT relata.write_tuple('doc:i0', 'viewer', 'user:anne')"); /* no writer runs */
+    path = harness_strf(h, "/v1/inventory/things?min_token=%s", token);
+    fd = ask_by_hand(path);
+    assert_metric_eventually(l.p, "relata_lister_min_token_waiting", 1, WAIT_MS);
+    lister_get(&l, "t-anne", path);
+    assert_problem(&l, 503, "unavailable");
+    assert_all_listed();
+    close(fd);
+    assert_eventually(none_waits, NULL, WAIT_MS);
+    /* There is room again, for one who waits until it is applied. */
+    fd = ask_by_hand(path);
+    assert_metric_eventually(l.p, "relata_lister_min_token_waiting", 1, WAIT_MS);
+    harness_sql(h, "DELETE FROM relata.outbox");
+    assert_int_equal(recv(fd, first, 12, MSG_WAITALL), 12);
+    assert_string_equal(first, "HTTP/1.1 200");
+    close(fd);
+}
+
+/* A token can be counted up from another: the parked change that it stands for is named to nobody but who diagnoses. */
+static void test_parked_change_is_not_named(void **state)
+{
+    struct harness *h = *state;
+    const char *token, *path;
+
+    things_for_faults(h);
+    lister_run(&l, NULL);
+    token = harness_sql_text(h, "SELECT relata.write_tuple('doc:i0', 'viewer', 'user:bob')");
+    path = harness_strf(h, "/v1/inventory/things?subject=user:anne&min_token=%s", token);
+    harness_sql(
+        h, "WITH gone AS (DELETE FROM relata.outbox RETURNING *) INSERT INTO relata.dead_letter (outbox_id, store, op, "
+           "object, relation, subject, xid, created_at, code, reason) SELECT id, store, op, object, relation, subject, "
+           "xid, created_at, 'validation_error', 'no such relation' FROM gone");
+    lister_get(&l, "t-anne", path);
+    assert_problem(&l, 409, "not_applied");
+    assert_non_null(strstr(buf_str(&l.body), "is parked"));
+    assert_null(strstr(buf_str(&l.body), "doc:i0"));
+    lister_get(&l, "t-admin", path);
+    assert_problem(&l, 409, "not_applied");
+    assert_non_null(strstr(buf_str(&l.body), "doc:i0#viewer@user:bob"));
+}
+
 /* ---- ending ---- */
 
 static void test_drains(void **state)
@@ -809,6 +867,8 @@ int main(void)
         T(test_model_changes_in_the_middle_of_a_request, both),
         T(test_hanging_up_ends_the_checks, both),
         T(test_hanging_up_ends_the_statement, both),
+        T(test_min_token_waits_are_few, both),
+        T(test_parked_change_is_not_named, both),
         T(test_drains, both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,6 +129,7 @@ enum mode {
     FAULT_500,
     FOUR_500 /* once there are four */,
     HALF_FAIL,
+    NO_CONTEXT,
     MALFORMED,
     THROTTLE,
     HANG,
@@ -205,7 +206,7 @@ static void open_gate(struct peer *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-static char *results(const json_t *rq, bool half)
+static char *results(const json_t *rq, enum mode mode)
 {
     json_t *result = json_object(), *check;
     size_t i;
@@ -214,7 +215,9 @@ static char *results(const json_t *rq, bool half)
     {
         const char *object = json_string_value(json_object_get(json_object_get(check, "tuple_key"), "object"));
         const char *id = json_string_value(json_object_get(check, "correlation_id"));
-        json_t *r = half && i % 2
+        json_t *r = mode == NO_CONTEXT
+                        ? json_pack("{s:{s:s,s:s}}", "error", "input_error", "validation_error", "message", "x")
+                    : mode == HALF_FAIL && i % 2
                         ? json_pack("{s:{s:s,s:s}}", "error", "internal_error", "deadline_exceeded", "message", "x")
                         : json_pack("{s:b}", "allowed", object[strlen(object) - 1] == 'y');
         json_object_set_new(result, id, r);
@@ -227,7 +230,7 @@ static char *results(const json_t *rq, bool half)
 
 static void answer(struct raw_peer *rp, struct peer *p, enum mode mode, const json_t *rq)
 {
-    char *text = results(rq, mode == HALF_FAIL);
+    char *text = results(rq, mode);
 
     if (mode == SLOW)
         raw_pause(rp, 50);
@@ -706,6 +709,30 @@ static void test_conditional_pairs_are_not_cached(void **state)
     assert_int_equal(nentries, 0);
 }
 
+/* A row whose condition needs what nobody can give is hidden, and no list ends there; the same error about a relation
+ * without a condition is none that is known to be the row's own. */
+static void test_conditions_without_context(void **state)
+{
+    struct fixture *f = *state;
+    struct decide_item timed = {.object = "doc:1y", .relation = "timed"},
+                       viewer = {.object = "doc:1y", .relation = "viewer"};
+    struct decide_group *g;
+    struct err err = {0};
+
+    open_decider(f, 1, 10);
+    peer_mode(&f->peer, NO_CONTEXT, -1);
+    assert_int_equal(decide_start(f->d, &f->q, &timed, 1, &g, &err), ST_OK);
+    decide_finish(g, &err);
+    assert_int_equal(err.status, ST_OK);
+    assert_int_equal(timed.decision, DECISION_DENY);
+    assert_int_equal(f->peer.requests, 2);
+    assert_int_equal(nentries, 0);
+    assert_int_equal(decide_start(f->d, &f->q, &viewer, 1, &g, &err), ST_OK);
+    decide_finish(g, &err);
+    assert_int_equal(err.status, ST_INVALID);
+    assert_int_equal(viewer.decision, DECISION_FAILED);
+}
+
 /* No tuple can be about it, whatever the store would say to the question: a row with such an id must not stop a list.
  */
 static void test_objects_that_no_tuple_can_have(void **state)
@@ -1008,6 +1035,7 @@ int main(void)
         T(test_stale_several_times),
         T(test_consistency),
         T(test_conditional_pairs_are_not_cached),
+        T(test_conditions_without_context),
         T(test_objects_that_no_tuple_can_have),
         T(test_one_failure_is_repeated),
         T(test_L31_what_fails_twice_stays_undecided),
