@@ -10,7 +10,7 @@ DIR=${TEST_DIR:-$(mktemp -d)}
 FAILED=0
 unset "${!RELATA_@}" "${!PG@}" 2>/dev/null || true
 
-trap 'scripts/services stop --now "$DIR/cluster" >/dev/null 2>&1 || true' EXIT
+trap 'scripts/services --now stop "$DIR/cluster" >/dev/null 2>&1 || true' EXIT
 scripts/services start "$DIR/cluster" postgres >/dev/null
 # shellcheck source=/dev/null
 . "$DIR/cluster/env"
