@@ -106,7 +106,10 @@ bool queue_reserve(struct queue *q);
 /* False: the queue is being freed, the place is given back. */
 bool queue_push(struct queue *q, struct job *job) MUST_CHECK;
 void queue_cancel(struct queue *q);
-void queue_free(struct queue *q); /* accepts NULL; workers finish what they run, the rest is answered 503 */
+/* Ends the workers: they finish what they run, the rest is answered 503. From then on there is no place any more: the
+ * queue may be asked until it is freed. Accepts NULL. */
+void queue_stop(struct queue *q);
+void queue_free(struct queue *q); /* stops it too; accepts NULL */
 
 /* ---- in and out ---- */
 

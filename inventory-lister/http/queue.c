@@ -137,7 +137,7 @@ enum status queue_new(struct queue **out, const struct cfg_http *cfg, const stru
     return ST_OK;
 }
 
-void queue_free(struct queue *q)
+void queue_stop(struct queue *q)
 {
     if (!q)
         return;
@@ -148,7 +148,15 @@ void queue_free(struct queue *q)
     for (int64_t i = 0; i < q->nworkers; i++) {
         if (q->workers[i].created)
             pthread_join(q->workers[i].thread, NULL);
+        q->workers[i].created = false;
     }
+}
+
+void queue_free(struct queue *q)
+{
+    if (!q)
+        return;
+    queue_stop(q);
     pthread_cond_destroy(&q->begun);
     pthread_cond_destroy(&q->wake);
     pthread_mutex_destroy(&q->lock);

@@ -320,11 +320,12 @@ void http_free(struct http *h)
     quiesce(h);
     if (h->watch)
         watch_cancel_all(h->watch);
-    queue_free(h->queue);
+    queue_stop(h->queue);
     if (h->tcp)
         MHD_stop_daemon(h->tcp);
     if (h->local)
         MHD_stop_daemon(h->local);
+    queue_free(h->queue); /* the event loops ask it for room until they have ended */
     watch_free(h->watch);
     certs_free(h->certs);
     if (h->tcp_fd >= 0)

@@ -305,6 +305,7 @@ static void test_L31_a_failed_check_ends_the_page_before_it(void **state)
     /* From there on, nothing can be said: an error, no empty page. */
     struct position at = f->page.at;
     f->page.at = (struct position){0};
+    page_free(&f->page);
     f->rq.after = &at;
     assert_int_equal(page_read(f->pg, NULL, &f->rq, &f->page, &f->err), ST_UNKNOWN);
     assert_string_equal(f->err.code, "x");
