@@ -161,6 +161,15 @@ static void peer_mode(struct peer *p, enum mode mode, int faults)
     pthread_mutex_unlock(&p->lock);
 }
 
+/* What comes after the faults, and how many events come before. */
+static void peer_after(struct peer *p, enum mode then, int events)
+{
+    pthread_mutex_lock(&p->lock);
+    p->then = then;
+    p->events = events;
+    pthread_mutex_unlock(&p->lock);
+}
+
 static enum mode peer_note(struct peer *p, const json_t *rq, const char *head)
 {
     enum mode mode;
@@ -538,13 +547,17 @@ static void test_cancelled_checks_in_flight_are_given_up(void **state)
 }
 
 /* Where in the order of requests the one comes that begins with this object. */
-static int place_of(const struct peer *p, int first)
+static int place_of(struct peer *p, int first)
 {
-    for (int i = 0; i < p->requests && i < 64; i++)
-        if (p->order[i] == first)
-            return i;
-    fail_msg("doc:%d was not asked for", first);
-    return -1;
+    int place = -1;
+
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < p->requests && i < 64 && place < 0; i++)
+        place = p->order[i] == first ? i : -1;
+    pthread_mutex_unlock(&p->lock);
+    if (place < 0)
+        fail_msg("doc:%d was not asked for", first);
+    return place;
 }
 
 /* A page of 1,000 rows is 20 BatchChecks; who comes after it does not wait for all of them. */
@@ -634,7 +647,7 @@ static void test_stale_several_times(void **state)
     struct err err = {0};
 
     open_decider(f, 1, 10000);
-    f->peer.events = 9;
+    peer_after(&f->peer, NORMAL, 9);
     assert_int_equal(begin(f, a, &f->q, 10, 0, &err), ST_OK);
     decide_finish(a->g, &err);
     assert_all(a, BY_STORE);
@@ -860,7 +873,7 @@ static void test_overload_narrows(void **state)
 
     open_decider(f, 4, 10000);
     peer_mode(&f->peer, FOUR_500, 4);
-    f->peer.then = GATED;
+    peer_after(&f->peer, GATED, 0);
     assert_int_equal(begin(f, a, &f->q, 200, 0, &err), ST_OK);
     wait_requests(&f->peer, 6); /* four at once; of the repeated ones, two */
     mono_us until = deadline_in_ms(100);
@@ -967,7 +980,9 @@ static void test_traceparent_is_passed_on(void **state)
     f->q.traceparent = trace;
     assert_int_equal(begin(f, a, &f->q, 1, 0, &err), ST_OK);
     decide_finish(a->g, &err);
+    pthread_mutex_lock(&f->peer.lock);
     assert_memory_equal(f->peer.trace, trace, strlen(trace));
+    pthread_mutex_unlock(&f->peer.lock);
     free(a);
 }
 
