@@ -53,6 +53,8 @@ lister_inventory() {
     database "$1"
     sql "$1" -f demo/inventory.sql -f demo/track.sql >/dev/null
     PGOPTIONS='-c client_min_messages=warning -c synchronous_commit=off' sql "$1" -v scale="$LISTER_SCALE" -f demo/generate.sql
+    # Whole lists take minutes.
+    [[ -z $QUICK ]] || sql "$1" -c 'DELETE FROM inventory.resource_instances WHERE id > 300'
     sql "$1" -v subjects="$LISTER_SUBJECTS" -f bench/sql/lister-subjects.sql
     new_store "$1"
     pin "$1"
@@ -109,7 +111,8 @@ lists() {
     local mode=$1
     shift
     RELATA_PG_DSN=$(dsn "$LISTER_MODEL") RELATA_NATS_URL=$SERVICES_NATS_URL run "$BIN/bench-lists" \
-        --set store.url="$SERVICES_OPENFGA_URL" --set bench.store_id="$STORE_ID" --set bench.model_id="$MODEL_ID" \
+        --set store.url="$SERVICES_OPENFGA_URL" --set store.request_timeout=60s --set bench.store_id="$STORE_ID" \
+        --set bench.model_id="$MODEL_ID" \
         --set bench.relation="${RELATION[$LISTER_MODEL]}" --set bench.url="$LISTER_URL" --set bench.token="$LISTER_TOKEN" \
         --set bench.mode="$mode" "$@" >"$DIR/lists" || fail "bench-lists failed"
 }
@@ -189,10 +192,11 @@ walk_all() {
 }
 
 bench_lister_walk() {
-    local i model best n WALKS=0 rows=$((5000 * LISTER_SCALE))
+    local i model best n WALKS=0 rows
     lister_stage deep flat
+    rows=$(ask deep 'SELECT count(*) FROM inventory.resource_instances')
     for model in deep flat; do
-        start_lister "$model" --set store.request_timeout=30s
+        start_lister "$model"
         walk warm-up --set bench.way=checks --set bench.concurrency=2
         for ((i = 1; i <= RUNS; i++)); do
             progress "run $i of $RUNS: whole lists of $rows rows, $model model"
