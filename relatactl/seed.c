@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "common/base/wait.h"
 #include "relatactl/commands.h"
 #include "relatactl/job.h"
 #include "relatactl/model_file.h"
@@ -410,13 +411,9 @@ static enum status seed_all(struct run *run, struct comparison *verdict, struct 
 
 static void init(struct run *run, struct ctl *ctl, const void *opts)
 {
-    pthread_condattr_t attr;
     run->seed = (struct seed){.ctl = ctl, .options = opts};
     (void)pthread_mutex_init(&run->seed.lock, NULL);
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&run->seed.changed, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    wait_cond_init(&run->seed.changed);
 }
 
 static void release(struct run *run)

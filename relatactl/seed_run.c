@@ -1,6 +1,7 @@
 /* seed_run.c - walking the ledger, handing out batches, and knowing up to where all is done. */
 #include <stdlib.h>
 
+#include "common/base/wait.h"
 #include "relatactl/seed.h"
 
 #define PAGE_ROWS 5000
@@ -26,14 +27,7 @@ static void batch_free(struct seed_batch *b)
 
 static void wait_a_little(struct seed *seed)
 {
-    struct timespec at;
-    (void)clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_nsec += NAP_MS * 1000000L;
-    if (at.tv_nsec >= 1000000000L) {
-        at.tv_sec++;
-        at.tv_nsec -= 1000000000L;
-    }
-    (void)pthread_cond_timedwait(&seed->changed, &seed->lock, &at);
+    (void)wait_cond(&seed->changed, &seed->lock, deadline_in_ms(NAP_MS));
 }
 
 static void ready_push(struct seed *seed, struct seed_batch *b)

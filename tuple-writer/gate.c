@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/wait.h"
 #include "tuple-writer/metrics.h"
-#include "tuple-writer/wait.h"
 
 #define VERIFY_MIN_MS 250
 #define VERIFY_MAX_MS 10000

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/wait.h"
 #include "tuple-writer/metrics.h"
-#include "tuple-writer/wait.h"
 
 /* A lane that gets nowhere for so long, while the store takes Writes of others, keeps no more than its share of hints.
  */

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "common/base/wait.h"
 #include "tuple-writer/lane_internal.h"
 #include "tuple-writer/metrics.h"
-#include "tuple-writer/wait.h"
 
 #define NOTE_EVERY_US 200000
 

@@ -5,6 +5,7 @@
  * that a frozen server costs one wait, not one per batch, and the queue holds no more than its waiters.
  */
 #include "common/events/pump.h"
+#include "common/base/wait.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -94,11 +95,6 @@ static void on_error(natsConnection *nc, natsSubscription *sub, natsStatus s, vo
 
 /* ---- the thread ---- */
 
-static struct timespec at(mono_us when)
-{
-    return (struct timespec){.tv_sec = when / 1000000, .tv_nsec = (long)(when % 1000000) * 1000};
-}
-
 /* Closes, and waits for the last callback, which uses the pump. */
 static void disconnect(struct pump *p)
 {
@@ -107,9 +103,9 @@ static void disconnect(struct pump *p)
     atomic_store(&p->current, NULL);
     atomic_store(&p->connected, false);
     natsConnection_Close(p->nc);
-    struct timespec end = at(deadline_in_ms(EVENTS_CONNECT_TIMEOUT_MS));
+    mono_us end = deadline_in_ms(EVENTS_CONNECT_TIMEOUT_MS);
     pthread_mutex_lock(&p->mu);
-    while (p->last_closed != p->nc && pthread_cond_timedwait(&p->progress, &p->mu, &end) == 0)
+    while (p->last_closed != p->nc && wait_cond(&p->progress, &p->mu, end))
         continue;
     p->last_closed = NULL;
     pthread_mutex_unlock(&p->mu);
@@ -153,8 +149,8 @@ static void reconnect(struct pump *p)
         p->first_err = err;
         pthread_cond_broadcast(&p->progress);
     }
-    struct timespec again = at(deadline_in_ms(CONNECT_AGAIN_MS));
-    while (st != ST_OK && !p->closing && pthread_cond_timedwait(&p->work, &p->mu, &again) == 0)
+    mono_us again = deadline_in_ms(CONNECT_AGAIN_MS);
+    while (st != ST_OK && !p->closing && wait_cond(&p->work, &p->mu, again))
         continue;
 }
 
@@ -237,9 +233,9 @@ static enum status pump_start(struct pump *p, struct err *err)
     if (failed)
         return err_set(err, ST_FATAL, NULL, "cannot start a thread: %s", strerror(failed));
     p->started = true;
-    struct timespec end = at(deadline_in_ms(p->flush_ms));
+    mono_us end = deadline_in_ms(p->flush_ms);
     pthread_mutex_lock(&p->mu);
-    while (!p->tried && pthread_cond_timedwait(&p->progress, &p->mu, &end) == 0)
+    while (!p->tried && wait_cond(&p->progress, &p->mu, end))
         continue;
     enum status st = p->tried && p->first == ST_CONFIG ? ST_CONFIG : ST_OK;
     if (st != ST_OK && err)
@@ -259,13 +255,9 @@ enum status pump_new(struct pump **out, natsOptions *opts, int64_t flush_ms, str
     p->opts = opts;
     p->flush_ms = flush_ms;
     p->tail = &p->head;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&p->mu, NULL);
-    pthread_cond_init(&p->work, &monotonic);
-    pthread_cond_init(&p->progress, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    wait_cond_init(&p->work);
+    wait_cond_init(&p->progress);
     enum status st = pump_start(p, err);
     if (st != ST_OK) {
         pump_free(p);
@@ -323,9 +315,9 @@ struct batch *pump_queue(struct pump *p, natsMsg **msgs, size_t n)
 
 bool pump_wait(struct pump *p, struct batch *b)
 {
-    struct timespec end = at(deadline_in_ms(p->flush_ms));
+    mono_us end = deadline_in_ms(p->flush_ms);
     pthread_mutex_lock(&p->mu);
-    while (!b->done && pthread_cond_timedwait(&p->progress, &p->mu, &end) == 0)
+    while (!b->done && wait_cond(&p->progress, &p->mu, end))
         continue;
     bool ok = b->done && b->ok;
     if (b->done) {

@@ -1,4 +1,5 @@
 #include "common/store/store_auth.h"
+#include "common/base/wait.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -70,7 +71,6 @@ static enum status check_settings(const struct cfg_store *cfg, struct err *err)
 
 enum status store_auth_new(struct store_auth **out, const struct cfg_store *cfg, struct err *err)
 {
-    pthread_condattr_t attr;
     struct store_auth *a;
     enum status st = check_settings(cfg, err);
 
@@ -83,10 +83,7 @@ enum status store_auth_new(struct store_auth **out, const struct cfg_store *cfg,
     a->cfg = cfg;
     a->oidc = given(cfg->oidc_token_url);
     pthread_mutex_init(&a->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&a->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    wait_cond_init(&a->changed);
     if (a->oidc) {
         st = store_peer_init(&a->endpoint, cfg->oidc_token_url, "store.oidc_token_url", err);
         if (st != ST_OK) {
@@ -268,9 +265,8 @@ static enum status renew(struct store_auth *a, struct store_wire *w, mono_us dea
 static enum status wait_for_other(struct store_auth *a, struct store_wire *w, mono_us deadline, struct err *err)
 {
     mono_us until = deadline_min(deadline, clock_mono_us() + WAIT_SLICE_US);
-    struct timespec ts = {.tv_sec = until / 1000000, .tv_nsec = (until % 1000000) * 1000};
 
-    pthread_cond_timedwait(&a->changed, &a->lock, &ts);
+    (void)wait_cond(&a->changed, &a->lock, until);
     if (store_wire_stopped(w))
         return err_set(err, ST_STOPPED, NULL, "stopped while waiting for a token");
     if (clock_mono_us() >= deadline)

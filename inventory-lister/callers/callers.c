@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/base/wait.h"
 #include "inventory-lister/callers/internal.h"
 #include "inventory-lister/callers/jwks_fetch.h"
 
@@ -152,7 +153,6 @@ static enum status make(struct callers **out, const struct cfg_callers *cfg, str
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct callers *c = calloc(1, sizeof *c);
-    pthread_condattr_t attr;
     enum status st;
 
     *out = NULL;
@@ -161,10 +161,7 @@ static enum status make(struct callers **out, const struct cfg_callers *cfg, str
     pthread_once(&once, init_library);
     c->cfg = cfg;
     pthread_mutex_init(&c->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&c->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    wait_cond_init(&c->wake);
     c->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
     st = c->sha256 ? fill(c, err) : err_set(err, ST_FATAL, NULL, "libcrypto has no SHA-256");
     if (st != ST_OK) {

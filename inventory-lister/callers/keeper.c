@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/wait.h"
 #include "inventory-lister/callers/internal.h"
 #include "inventory-lister/callers/jwks_fetch.h"
 
@@ -127,7 +128,6 @@ static void fetch_keys(struct callers *c)
 static bool wait_turn(struct callers *c)
 {
     mono_us until = deadline_in_ms(LOOK_MS), soonest = c->last_fetch + c->cfg->jwks_min_interval_ms * 1000;
-    struct timespec at;
     bool wanted;
 
     if (c->cfg->jwks_url[0])
@@ -138,8 +138,7 @@ static bool wait_turn(struct callers *c)
 
         if (atomic_load(&c->stop) || clock_mono_us() >= end)
             break;
-        at = (struct timespec){.tv_sec = end / 1000000, .tv_nsec = end % 1000000 * 1000};
-        pthread_cond_timedwait(&c->wake, &c->lock, &at);
+        (void)wait_cond(&c->wake, &c->lock, end);
     }
     wanted = c->wanted && clock_mono_us() >= soonest;
     if (wanted)

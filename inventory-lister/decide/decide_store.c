@@ -5,6 +5,7 @@
 
 #include "common/admin/metrics.h"
 #include "common/base/log.h"
+#include "common/base/wait.h"
 #include "common/tuple/tuple.h"
 #include "inventory-lister/decide/flight.h"
 #include "inventory-lister/decide/world.h"
@@ -22,17 +23,13 @@ static struct metric m_unfit = METRIC_INIT(
 static struct decide_group *group_new(struct decider *d, struct decide_query *q, size_t n)
 {
     struct decide_group *g = calloc(1, sizeof(*g) + n * sizeof(g->waiters[0]));
-    pthread_condattr_t attr;
 
     if (!g)
         return NULL;
     g->d = d;
     g->q = q;
     g->n = n;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->done, &attr);
-    pthread_condattr_destroy(&attr);
+    wait_cond_init(&g->done);
     return g;
 }
 
@@ -208,8 +205,7 @@ static void wait_for_answers(struct decide_group *g)
 
     while (g->pending > 0 && !cancelled(g->q) && (now = clock_mono_us()) < g->q->deadline) {
         until = g->q->cancelled ? deadline_min(now + CANCEL_CHECK_US, g->q->deadline) : g->q->deadline;
-        struct timespec ts = {.tv_sec = until / 1000000, .tv_nsec = until % 1000000 * 1000};
-        pthread_cond_timedwait(&g->done, &g->d->lock, &ts);
+        (void)wait_cond(&g->done, &g->d->lock, until);
     }
 }
 
@@ -248,7 +244,6 @@ enum status decide_store_new(struct decider **out, const struct decide_store_set
                              struct world *world, struct cache *cache, struct err *err)
 {
     struct decider *d = calloc(1, sizeof(*d));
-    pthread_condattr_t attr;
 
     *out = NULL;
     if (!d)
@@ -261,10 +256,7 @@ enum status decide_store_new(struct decider **out, const struct decide_store_set
     d->cache = cache;
     d->limit = (double)cfg->in_flight;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&d->work, &attr);
-    pthread_condattr_destroy(&attr);
+    wait_cond_init(&d->work);
     d->threads = calloc((size_t)cfg->in_flight, sizeof(pthread_t));
     for (; d->threads && d->nthreads < (size_t)cfg->in_flight; d->nthreads++)
         if (pthread_create(&d->threads[d->nthreads], NULL, decide_worker, d) != 0)

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "common/base/log.h"
+#include "common/base/wait.h"
 #include "common/events/events.h"
 #include "inventory-lister/decide/world_internal.h"
 
@@ -178,14 +179,9 @@ static void subscribe(struct hearing *h)
 /* Wait a moment; false if it is time to end. */
 static bool pause_ms(struct hearing *h, int64_t ms)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&h->mu);
     if (!h->stopping)
-        pthread_cond_timedwait(&h->wake, &h->mu, &until);
+        (void)wait_cond(&h->wake, &h->mu, deadline_in_ms(ms));
     bool go_on = !h->stopping;
     pthread_mutex_unlock(&h->mu);
     return go_on;
@@ -230,12 +226,8 @@ enum status hearing_start(struct hearing **out, const struct world_settings *cfg
     cache_stats(cache, &h->counted);
     cache_blind(cache, true);
     metric_set(&m_blind, 1);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&h->mu, NULL);
-    pthread_cond_init(&h->wake, &attr);
-    pthread_condattr_destroy(&attr);
+    wait_cond_init(&h->wake);
     if (pthread_create(&h->thread, NULL, hearing_main, h) != 0) {
         pthread_cond_destroy(&h->wake);
         pthread_mutex_destroy(&h->mu);

@@ -4,6 +4,7 @@
 
 #include "common/admin/metrics.h"
 #include "common/base/log.h"
+#include "common/base/wait.h"
 #include "inventory-lister/decide/flight.h"
 #include "inventory-lister/decide/world.h"
 
@@ -331,16 +332,6 @@ static void tell_strange(struct decider *d, const struct question *qn)
     log_warn("the store answers checks that nobody asked for; they are ignored", NULL);
 }
 
-static void wait_for_work(struct decider *d, mono_us until)
-{
-    struct timespec ts = {.tv_sec = until / 1000000, .tv_nsec = until % 1000000 * 1000};
-
-    if (until == DEADLINE_NONE)
-        pthread_cond_wait(&d->work, &d->lock);
-    else
-        pthread_cond_timedwait(&d->work, &d->lock, &ts);
-}
-
 void *decide_worker(void *decider)
 {
     struct decider *d = decider;
@@ -356,7 +347,7 @@ void *decide_worker(void *decider)
         enum status st;
 
         if (!b) {
-            wait_for_work(d, qn ? next : DEADLINE_NONE);
+            (void)wait_cond(&d->work, &d->lock, qn ? next : DEADLINE_NONE);
             continue;
         }
         question_of(qn, b);

@@ -11,6 +11,7 @@
 #include "common/admin/admin.h"
 #include "common/base/log.h"
 #include "common/base/stop.h"
+#include "common/base/wait.h"
 #include "common/pg/pg.h"
 #include "common/store/store.h"
 #include "inventory-lister/decide/hearing.h"
@@ -254,27 +255,17 @@ static void step(struct world *w)
         drop(w, &err);
 }
 
-static void after(struct timespec *at, int64_t ms)
-{
-    clock_gettime(CLOCK_MONOTONIC, at);
-    at->tv_nsec += (long)(ms % 1000) * 1000000;
-    at->tv_sec += ms / 1000 + at->tv_nsec / 1000000000;
-    at->tv_nsec %= 1000000000;
-}
-
 static void *world_main(void *arg)
 {
     struct world *w = arg;
     pthread_mutex_lock(&w->mu);
     while (!w->stopping) {
-        struct timespec soon, next;
         w->hurry = false;
         pthread_mutex_unlock(&w->mu);
         step(w);
-        after(&soon, HURRY_MS);
-        after(&next, ROUND_MS);
+        mono_us soon = deadline_in_ms(HURRY_MS), next = deadline_in_ms(ROUND_MS);
         pthread_mutex_lock(&w->mu);
-        while (!w->stopping && pthread_cond_timedwait(&w->wake, &w->mu, w->hurry ? &soon : &next) == 0)
+        while (!w->stopping && wait_cond(&w->wake, &w->mu, w->hurry ? soon : next))
             ;
     }
     pthread_mutex_unlock(&w->mu);
@@ -319,13 +310,9 @@ enum status world_start(struct world **out, const struct world_settings *cfg, st
     w->cache = cache;
     w->admin = admin;
     err_set(&w->why, ST_RETRY, NULL, "relata.store has not been read yet");
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->mu, NULL);
-    pthread_cond_init(&w->wake, &attr);
-    pthread_cond_init(&w->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    wait_cond_init(&w->wake);
+    wait_cond_init(&w->changed);
     world_metrics_init();
     admin_ready(admin, "model", false, w->why.text);
     st = store_conn_new(&w->conn, store, "", err);
@@ -362,9 +349,7 @@ enum status world_wait(struct world *w, mono_us deadline, struct err *err)
     enum status st = ST_OK;
     pthread_mutex_lock(&w->mu);
     while (!w->current && st == ST_OK) {
-        struct timespec slice;
-        after(&slice, 100);
-        pthread_cond_timedwait(&w->changed, &w->mu, &slice);
+        (void)wait_cond(&w->changed, &w->mu, deadline_in_ms(100));
         if (w->current)
             break;
         if (stop_requested())

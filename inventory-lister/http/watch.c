@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/wait.h"
 #include "inventory-lister/http/internal.h"
 
 #define TICK_MAX_MS 250
@@ -34,7 +35,6 @@ struct watch {
 enum status watch_new(struct watch **out, const struct cfg_http *cfg, size_t max, struct err *err)
 {
     struct watch *w = calloc(1, sizeof *w);
-    pthread_condattr_t attr;
 
     *out = NULL;
     if (w)
@@ -46,10 +46,7 @@ enum status watch_new(struct watch **out, const struct cfg_http *cfg, size_t max
     w->cfg = cfg;
     w->max = max;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->ended, &attr);
-    pthread_condattr_destroy(&attr);
+    wait_cond_init(&w->ended);
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (w->epoll < 0 || w->wake < 0 ||
@@ -184,13 +181,11 @@ void watch_drain(struct watch *w)
 
 bool watch_wait_idle(struct watch *w, mono_us deadline)
 {
-    struct timespec at = {.tv_sec = deadline / 1000000, .tv_nsec = deadline % 1000000 * 1000};
     bool idle;
-    int rc = 0;
 
     pthread_mutex_lock(&w->lock);
-    while (w->requests > 0 && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&w->ended, &w->lock, &at);
+    while (w->requests > 0 && wait_cond(&w->ended, &w->lock, deadline))
+        continue;
     idle = w->requests == 0;
     pthread_mutex_unlock(&w->lock);
     return idle;

@@ -1,4 +1,6 @@
-#include "tuple-writer/wait.h"
+#include "common/base/wait.h"
+
+#include <errno.h>
 
 void wait_cond_init(pthread_cond_t *c)
 {
@@ -9,12 +11,12 @@ void wait_cond_init(pthread_cond_t *c)
     pthread_condattr_destroy(&attr);
 }
 
-void wait_cond(pthread_cond_t *c, pthread_mutex_t *m, mono_us deadline)
+bool wait_cond(pthread_cond_t *c, pthread_mutex_t *m, mono_us deadline)
 {
     if (deadline == DEADLINE_NONE) {
         pthread_cond_wait(c, m);
-        return;
+        return true;
     }
     struct timespec ts = {.tv_sec = (time_t)(deadline / 1000000), .tv_nsec = (long)(deadline % 1000000) * 1000};
-    pthread_cond_timedwait(c, m, &ts);
+    return pthread_cond_timedwait(c, m, &ts) != ETIMEDOUT;
 }
