@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/wait.h"
 #include "inventory-lister/callers/internal.h"
@@ -88,8 +89,7 @@ static void look_at(struct callers *c, const char *path, struct stat *seen,
 
     if (!path[0])
         return;
-    if (stat(path, &now) != 0)
-        now = (struct stat){0};
+    file_look(path, &now);
     if (file_same(&now, seen))
         return;
     *seen = now;

@@ -1,11 +1,11 @@
 #include "inventory-lister/callers/tokens.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "common/base/file.h"
+#include "common/base/hex.h"
 
 struct token {
     uint8_t hash[TOKEN_HASH_BYTES];
@@ -18,72 +18,7 @@ struct tokens {
     size_t len, cap;
 };
 
-/* ---- files ---- */
-
-enum status file_read(const char *path, size_t max, struct buf *out, struct stat *seen, struct err *err)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    enum status result = ST_OK;
-    ssize_t n;
-
-    if (fd < 0)
-        return err_set(err, ST_CONFIG, NULL, "cannot open %s: %s", path, strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        result = err_set(err, ST_CONFIG, NULL, "%s is no regular file", path);
-        goto cleanup;
-    }
-    if ((uintmax_t)st.st_size > max) {
-        result = err_set(err, ST_CONFIG, NULL, "%s is larger than %zu bytes", path, max);
-        goto cleanup;
-    }
-    do {
-        char chunk[16384];
-
-        n = read(fd, chunk, sizeof chunk);
-        if (n > 0)
-            buf_add(out, chunk, (size_t)n);
-    } while ((n > 0 && buf_ok(out)) || (n < 0 && errno == EINTR));
-    if (n < 0 || !buf_ok(out))
-        result = err_set(err, ST_CONFIG, NULL, "cannot read %s: %s", path, n < 0 ? strerror(errno) : "too large");
-    if (seen)
-        *seen = st;
-cleanup:
-    close(fd);
-    return result;
-}
-
-bool file_same(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size && a->st_mode == b->st_mode &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
-           a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
-}
-
 /* ---- lines ---- */
-
-static int nibble(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-static bool hash_parse(struct bytes hex, uint8_t out[TOKEN_HASH_BYTES])
-{
-    if (hex.len != 2 * TOKEN_HASH_BYTES)
-        return false;
-    for (size_t i = 0; i < TOKEN_HASH_BYTES; i++) {
-        int high = nibble(hex.data[2 * i]), low = nibble(hex.data[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        out[i] = (uint8_t)(high * 16 + low);
-    }
-    return true;
-}
 
 static bool is_blank(char c)
 {
@@ -129,7 +64,7 @@ static enum status take_line(struct tokens *t, struct bytes line, int number, st
     if (line.len > TOKEN_LINE_MAX)
         return err_set(err, ST_INVALID, NULL, "line %d is longer than %d bytes", number, TOKEN_LINE_MAX);
     hex = next_word(&rest);
-    if (!hash_parse(hex, token.hash))
+    if (!hex_decode(hex, token.hash, TOKEN_HASH_BYTES))
         return err_set(err, ST_INVALID, NULL,
                        "line %d: the second word must be the token's SHA-256 in 64 hex digits, never the token itself",
                        number);

@@ -22,9 +22,4 @@ size_t tokens_count(const struct tokens *t);
 /* Without a reference; NULL if there is none. */
 struct caller_impl *tokens_find(const struct tokens *t, const uint8_t hash[TOKEN_HASH_BYTES]);
 
-/* A whole file of at most `max` bytes; ST_CONFIG names it. `seen` may be NULL. */
-enum status file_read(const char *path, size_t max, struct buf *out, struct stat *seen, struct err *err) MUST_CHECK;
-/* Whether two looks at a path show the same file content, as far as the file system tells. */
-bool file_same(const struct stat *a, const struct stat *b);
-
 #endif

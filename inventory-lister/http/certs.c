@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/file.h"
 #include "common/base/log.h"
-#include "inventory-lister/callers/tokens.h"
 #include "inventory-lister/http/internal.h"
 
 #define PEM_MAX (256U * 1024)
@@ -111,13 +111,11 @@ void certs_free(struct certs *c)
 
 void certs_look(struct certs *c)
 {
-    struct stat cert = {0}, key = {0};
+    struct stat cert, key;
     struct err err = {0};
 
-    if (stat(c->cert_file, &cert) != 0)
-        cert = (struct stat){0};
-    if (stat(c->key_file, &key) != 0)
-        key = (struct stat){0};
+    file_look(c->cert_file, &cert);
+    file_look(c->key_file, &key);
     if (file_same(&cert, &c->cert_seen) && file_same(&key, &c->key_seen))
         return;
     c->cert_seen = cert;

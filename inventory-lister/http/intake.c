@@ -2,21 +2,13 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/base/hex.h"
 #include "common/base/utf8.h"
 #include "inventory-lister/http/internal.h"
 
 #define RUN_GRACE_MS 5000 /* a handler that is so late (or twice its time) has its connection ended */
 
 /* ---- decoding ---- */
-
-static int nibble(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 static bool is_text(const char *s, size_t len)
 {
@@ -45,8 +37,8 @@ bool intake_decode_text(char *text, size_t *len)
         }
         if (*len - i < 3)
             return false;
-        high = nibble(text[i + 1]);
-        low = nibble(text[i + 2]);
+        high = hex_digit(text[i + 1]);
+        low = hex_digit(text[i + 2]);
         if (high < 0 || low < 0)
             return false;
         text[out++] = (char)(high * 16 + low);

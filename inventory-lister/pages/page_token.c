@@ -5,19 +5,17 @@
  * key. Additional data: key id, then the question. Inside: version (1), issue time (8, milliseconds, big endian),
  * number of values (1), each value's length + 1 (4; 0 = NULL) and bytes, then zeros up to the size.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 
 #include "common/base/clock.h"
+#include "common/base/file.h"
+#include "common/base/hex.h"
 #include "common/base/log.h"
 #include "inventory-lister/pages/page_token.h"
 
@@ -29,7 +27,7 @@
 #define INNER_HEAD 10 /* version, time, number of values */
 #define VERSION 1
 #define KEYS_MAX 2
-#define FILE_MAX 4096
+#define FILE_MAX 4094
 #define VALUES_MAX 8000
 #define SKEW_MS 60000 /* of other servers' clocks: a token from the future beyond this is none */
 
@@ -76,29 +74,6 @@ static enum status key_id(struct token_key *k, struct err *err)
     return ST_OK;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-static bool key_parse(const char *line, size_t len, struct token_key *out)
-{
-    if (len != 2UL * KEY_LEN)
-        return false;
-    for (size_t i = 0; i < KEY_LEN; i++) {
-        int high = hex_digit(line[2 * i]), low = hex_digit(line[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        out->bytes[i] = (unsigned char)(high << 4 | low);
-    }
-    return true;
-}
-
 /* Lines of 64 hex digits; blank lines are left out. */
 static enum status keys_parse(const char *path, const char *text, struct token_key *keys, size_t *n, struct err *err)
 {
@@ -111,7 +86,7 @@ static enum status keys_parse(const char *path, const char *text, struct token_k
         if (trimmed > 0) {
             if (*n == KEYS_MAX)
                 return err_set(err, ST_CONFIG, NULL, "%s:%d: more than two keys", path, line);
-            if (!key_parse(text, trimmed, &keys[*n]))
+            if (!hex_decode((struct bytes){text, trimmed}, keys[*n].bytes, KEY_LEN))
                 return err_set(err, ST_CONFIG, NULL, "%s:%d: not 64 hex digits: make one by `openssl rand -hex 32`",
                                path, line);
             st = key_id(&keys[(*n)++], err);
@@ -125,25 +100,11 @@ static enum status keys_parse(const char *path, const char *text, struct token_k
     return ST_OK;
 }
 
-static enum status read_text(const char *path, char *out, size_t max, struct stat *seen, struct err *err)
+static enum status read_text(const char *path, struct buf *out, struct stat *seen, struct err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t len = 0;
-    ssize_t got = 0;
-
-    if (fd < 0)
-        return err_set(err, ST_CONFIG, NULL, "cannot open the file of page token keys %s: %s", path, strerror(errno));
-    if (fstat(fd, seen) != 0)
-        got = -1;
-    while (got >= 0 && len < max && (got = read(fd, out + len, max - len)) > 0)
-        len += (size_t)got;
-    close(fd);
-    if (got < 0)
-        return err_set(err, ST_CONFIG, NULL, "cannot read the file of page token keys %s: %s", path, strerror(errno));
-    if (len == max)
-        return err_set(err, ST_CONFIG, NULL, "%s is too large for two keys: is it the right file?", path);
-    out[len] = '\0';
-    if (memchr(out, '\0', len))
+    if (file_read(path, FILE_MAX, out, seen, err) != ST_OK)
+        return err_prefix(err, "page token keys"), ST_CONFIG;
+    if (memchr(buf_str(out), '\0', out->len))
         return err_set(err, ST_CONFIG, NULL, "%s holds a NUL byte", path);
     return ST_OK;
 }
@@ -152,12 +113,14 @@ static enum status keys_load(struct token_keys *k, struct err *err)
 {
     struct token_key keys[KEYS_MAX];
     struct stat seen = {0};
-    char text[FILE_MAX];
+    struct buf text;
     size_t n = 0;
-    enum status st = read_text(k->path, text, sizeof text - 1, &seen, err);
+    enum status st;
 
+    buf_init(&text, FILE_MAX);
+    st = read_text(k->path, &text, &seen, err);
     if (st == ST_OK)
-        st = keys_parse(k->path, text, keys, &n, err);
+        st = keys_parse(k->path, buf_str(&text), keys, &n, err);
     if (st == ST_OK) {
         pthread_mutex_lock(&k->lock);
         memcpy(k->keys, keys, sizeof keys);
@@ -165,7 +128,9 @@ static enum status keys_load(struct token_keys *k, struct err *err)
         k->seen = seen;
         pthread_mutex_unlock(&k->lock);
     }
-    OPENSSL_cleanse(text, sizeof text);
+    if (text.data)
+        OPENSSL_cleanse(text.data, text.len);
+    buf_release(&text);
     OPENSSL_cleanse(keys, sizeof keys);
     return st;
 }
@@ -217,13 +182,6 @@ void token_keys_free(struct token_keys *k)
     free(k);
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
-           a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
-}
-
 enum status token_keys_refresh(struct token_keys *k, struct err *err)
 {
     struct stat now;
@@ -231,11 +189,9 @@ enum status token_keys_refresh(struct token_keys *k, struct err *err)
 
     if (!k->path)
         return ST_OK;
-    if (stat(k->path, &now) != 0)
-        return err_set(err, ST_CONFIG, NULL, "cannot open the file of page token keys %s: %s", k->path,
-                       strerror(errno));
+    file_look(k->path, &now); /* if it is gone, reading it says so */
     pthread_mutex_lock(&k->lock);
-    same = same_file(&now, &k->seen);
+    same = file_same(&now, &k->seen);
     pthread_mutex_unlock(&k->lock);
     return same ? ST_OK : keys_load(k, err);
 }
