@@ -1,10 +1,11 @@
 /* model.c - relatactl model: the authorization model in force. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "relatactl/commands.h"
 #include "relatactl/identity.h"
 #include "relatactl/model_file.h"
+
+#define YEAR_9999_MS INT64_C(253402300799999)
 
 struct model_options {
     const char *file;
@@ -36,22 +37,19 @@ static enum exit_code show_run(struct ctl *ctl, const void *opts, int nargs, cha
 }
 
 /* Ids are ULIDs: the first ten of their characters are the time, in milliseconds, five bits each. */
-static const char *created_at(const char *id, char out[static 32])
+static const char *created_at(const char *id, char out[static CLOCK_TEXT_MAX])
 {
     static const char digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     int64_t ms = 0;
-    struct tm tm;
     for (int i = 0; i < 10; i++) {
         const char *d = id[i] ? strchr(digits, id[i]) : NULL;
         if (!d)
             return NULL;
         ms = ms * 32 + (d - digits);
     }
-    const time_t seconds = (time_t)(ms / 1000);
-    if (!gmtime_r(&seconds, &tm) || tm.tm_year > 8099)
+    if (ms > YEAR_9999_MS)
         return NULL;
-    size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(out + n, 32 - n, ".%03dZ", (int)(ms % 1000));
+    clock_text(ms * 1000, 3, out);
     return out;
 }
 
@@ -59,7 +57,7 @@ static const char *created_at(const char *id, char out[static 32])
 static enum status read_models(struct ctl *ctl, const char *in_force, int64_t limit, json_t *rows, bool *more,
                                struct err *err)
 {
-    char *token = strdup(""), at[32];
+    char *token = strdup(""), at[CLOCK_TEXT_MAX];
     enum status st = token ? ST_OK : err_set(err, ST_NOMEM, "", "no memory");
     do {
         struct store_model_info *page = NULL;

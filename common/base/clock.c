@@ -1,6 +1,7 @@
 #include "common/base/clock.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -21,6 +22,17 @@ mono_us clock_mono_us(void)
 int64_t clock_wall_us(void)
 {
     return read_us(CLOCK_REALTIME);
+}
+
+void clock_text(int64_t wall_us, int decimals, char out[CLOCK_TEXT_MAX])
+{
+    time_t seconds = (time_t)(wall_us / 1000000);
+    int us = (int)(wall_us % 1000000);
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    size_t n = strftime(out, CLOCK_TEXT_MAX, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(out + n, CLOCK_TEXT_MAX - n, ".%0*dZ", decimals, decimals == 3 ? us / 1000 : us);
 }
 
 int64_t clock_cpu_us(void)

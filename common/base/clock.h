@@ -14,6 +14,9 @@ typedef int64_t mono_us;
 mono_us clock_mono_us(void);
 /* Microseconds since the Unix epoch. */
 int64_t clock_wall_us(void);
+/* RFC 3339 in UTC with 3 or 6 decimals: "2026-01-02T03:04:05.678Z". For years up to 9999. */
+#define CLOCK_TEXT_MAX 32
+void clock_text(int64_t wall_us, int decimals, char out[CLOCK_TEXT_MAX]);
 /* CPU time used by this process, in microseconds. */
 int64_t clock_cpu_us(void);
 

@@ -1,16 +1,15 @@
 #include "common/base/log.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
 #include "common/base/clock.h"
+#include "common/base/json.h"
 #include "common/base/utf8.h"
 
 #define VALUE_MAX 2048
@@ -62,18 +61,6 @@ static void event_vadd(struct event *e, va_list ap)
         if (!value)
             break; /* perhaps the end of a list with a key too much: never read past it */
     }
-}
-
-static void timestamp(char *out, size_t size)
-{
-    int64_t us = clock_wall_us();
-    time_t secs = (time_t)(us / 1000000);
-    struct tm tm;
-    char day[32];
-
-    gmtime_r(&secs, &tm);
-    strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(out, size, "%s.%03dZ", day, (int)(us / 1000 % 1000));
 }
 
 /* Valid UTF-8 of bounded length. DEL and the C1 controls, which terminals obey and JSON lets through, are replaced. */
@@ -137,12 +124,6 @@ static void render_logfmt(const struct event *e, struct buf *line)
     buf_release(&value);
 }
 
-static int append_json(const char *data, size_t len, void *line)
-{
-    buf_add(line, data, len);
-    return buf_ok(line) ? 0 : -1;
-}
-
 static void render_json(const struct event *e, struct buf *line)
 {
     json_t *root = json_object();
@@ -154,7 +135,7 @@ static void render_json(const struct event *e, struct buf *line)
         if (json_object_set_new(root, e->pairs[i].key, json_stringn(buf_str(&value), value.len)) != 0)
             line->failed = true;
     }
-    if (json_dump_callback(root, append_json, line, JSON_COMPACT) != 0)
+    if (!json_add(line, root, JSON_COMPACT))
         line->failed = true;
     json_decref(root);
     buf_release(&value);
@@ -194,10 +175,10 @@ static void emit(const struct event *e)
     errno = keep;
 }
 
-static void event_begin(struct event *e, enum log_level level, const char *msg, char *ts, size_t ts_size)
+static void event_begin(struct event *e, enum log_level level, const char *msg, char ts[CLOCK_TEXT_MAX])
 {
     e->n = 0;
-    timestamp(ts, ts_size);
+    clock_text(clock_wall_us(), 3, ts);
     event_add(e, "ts", ts);
     event_add(e, "level", level_names[level]);
     event_add(e, "program", program);
@@ -207,12 +188,12 @@ static void event_begin(struct event *e, enum log_level level, const char *msg, 
 void log_event(enum log_level level, const char *msg, ...)
 {
     struct event e;
-    char ts[48];
+    char ts[CLOCK_TEXT_MAX];
     va_list ap;
 
     if (!log_enabled(level))
         return;
-    event_begin(&e, level, msg, ts, sizeof ts);
+    event_begin(&e, level, msg, ts);
     va_start(ap, msg);
     event_vadd(&e, ap);
     va_end(ap);
@@ -222,12 +203,12 @@ void log_event(enum log_level level, const char *msg, ...)
 void log_err(enum log_level level, const char *msg, const struct err *err, ...)
 {
     struct event e;
-    char ts[48];
+    char ts[CLOCK_TEXT_MAX];
     va_list ap;
 
     if (!log_enabled(level))
         return;
-    event_begin(&e, level, msg, ts, sizeof ts);
+    event_begin(&e, level, msg, ts);
     va_start(ap, err);
     event_vadd(&e, ap);
     va_end(ap);

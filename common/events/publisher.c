@@ -130,13 +130,8 @@ static struct subject *subject_of(struct events_pub *p, struct bytes type)
 
 static natsStatus set_headers(struct events_pub *p, natsMsg *msg, const struct subject *s, const char *traceparent)
 {
-    char source[128], id[160], when[40];
-    int64_t now = clock_wall_us();
-    time_t seconds = (time_t)(now / 1000000);
-    struct tm tm;
-    gmtime_r(&seconds, &tm);
-    size_t n = strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(when + n, sizeof when - n, ".%06dZ", (int)(now % 1000000));
+    char source[128], id[160], when[CLOCK_TEXT_MAX];
+    clock_text(clock_wall_us(), 6, when);
     snprintf(source, sizeof source, "/relata/tuple-writer/%lld/%lld", (long long)p->writer_id, (long long)p->epoch);
     snprintf(id, sizeof id, "%lld-%lld-%.80s-%llu", (long long)p->writer_id, (long long)p->epoch, s->type,
              (unsigned long long)s->sequence);

@@ -1,8 +1,8 @@
 #include "common/store/batch_check.h"
 
-#include <jansson.h>
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/utf8.h"
 #include "common/store/batch_check_json.h"
 #include "common/store/store_context.h"
@@ -26,12 +26,6 @@ static json_t *item_node(const struct store_batch *b, size_t i)
                      "object", b->items[i].object, "correlation_id", id);
 }
 
-static int add_to_buf(const char *data, size_t len, void *arg)
-{
-    buf_add(arg, data, len);
-    return buf_ok(arg) ? 0 : -1;
-}
-
 enum status store_json_batch(struct buf *out, const struct store_batch *b, struct err *err)
 {
     json_t *list = json_array();
@@ -46,7 +40,7 @@ enum status store_json_batch(struct buf *out, const struct store_batch *b, struc
             st = no_memory(err);
     if (st == ST_OK && b->higher && json_object_set_new(root, "consistency", json_string("HIGHER_CONSISTENCY")) != 0)
         st = no_memory(err);
-    if (st == ST_OK && json_dump_callback(root, add_to_buf, out, JSON_COMPACT) != 0)
+    if (st == ST_OK && !json_add(out, root, JSON_COMPACT))
         st = out->len >= out->max / 2 ? err_set(err, ST_TOO_BIG, NULL, "the request is too large") : no_memory(err);
     json_decref(root);
     return st;

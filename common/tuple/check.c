@@ -154,19 +154,36 @@ static bool is_implicit(struct bytes object, struct bytes relation, struct bytes
            subject.data[object.len] == '#' && memcmp(subject.data + object.len + 1, relation.data, relation.len) == 0;
 }
 
-enum status tuple_check(struct bytes object, struct bytes relation, struct bytes subject, struct err *err)
+enum status tuple_check_object(struct bytes object, struct err *err)
 {
     const char *why = check_object(object);
 
-    if (why)
-        return refuse(err, "object", object, why);
-    why = check_relation(relation);
-    if (why)
-        return refuse(err, "relation", relation, why);
-    why = check_subject(subject);
-    if (why)
-        return refuse(err, "subject", subject, why);
-    if (is_implicit(object, relation, subject))
-        return refuse(err, "subject", subject, "is the object and relation themselves, which always holds");
-    return ST_OK;
+    return why ? refuse(err, "object", object, why) : ST_OK;
+}
+
+enum status tuple_check_relation(struct bytes relation, struct err *err)
+{
+    const char *why = check_relation(relation);
+
+    return why ? refuse(err, "relation", relation, why) : ST_OK;
+}
+
+enum status tuple_check_subject(struct bytes subject, struct err *err)
+{
+    const char *why = check_subject(subject);
+
+    return why ? refuse(err, "subject", subject, why) : ST_OK;
+}
+
+enum status tuple_check(struct bytes object, struct bytes relation, struct bytes subject, struct err *err)
+{
+    enum status st = tuple_check_object(object, err);
+
+    if (st == ST_OK)
+        st = tuple_check_relation(relation, err);
+    if (st == ST_OK)
+        st = tuple_check_subject(subject, err);
+    if (st == ST_OK && is_implicit(object, relation, subject))
+        st = refuse(err, "subject", subject, "is the object and relation themselves, which always holds");
+    return st;
 }

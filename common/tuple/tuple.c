@@ -4,6 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "common/base/utf8.h"
+
 int tuple_key_cmp(const struct tuple_key *a, const struct tuple_key *b)
 {
     int c = strcmp(a->object, b->object);
@@ -94,4 +96,23 @@ struct bytes tuple_type(const char *object)
     const char *colon = strchr(object, ':');
 
     return (struct bytes){object, colon ? (size_t)(colon - object) : 0};
+}
+
+void tuple_encode_id(struct bytes id, struct buf *out)
+{
+    size_t n;
+
+    for (size_t i = 0; i < id.len; i += n) {
+        uint32_t cp = 0;
+
+        n = utf8_next(id.data + i, id.len - i, &cp);
+        if (n == 0)
+            n = 1, cp = '%'; /* no UTF-8: never valid in a subject; escaped, it stays distinct */
+        if (cp <= 0x20 || (cp >= 0x7f && cp <= 0x9f) || cp == '%' || cp == ':' || cp == '#' || cp == '*') {
+            for (size_t k = 0; k < n; k++)
+                buf_addf(out, "%%%02X", (unsigned)(unsigned char)id.data[i + k]);
+        } else {
+            buf_add(out, id.data + i, n);
+        }
+    }
 }

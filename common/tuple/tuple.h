@@ -43,6 +43,14 @@ uint64_t tuple_object_hash(const char *object);
 /* ST_OK or ST_INVALID with the reason; err.code is the part: "object", "relation" or "subject". Lengths are given so
  * that an embedded NUL is seen. */
 enum status tuple_check(struct bytes object, struct bytes relation, struct bytes subject, struct err *err) MUST_CHECK;
+/* One part alone. */
+enum status tuple_check_object(struct bytes object, struct err *err) MUST_CHECK;
+enum status tuple_check_relation(struct bytes relation, struct err *err) MUST_CHECK;
+enum status tuple_check_subject(struct bytes subject, struct err *err) MUST_CHECK;
+
+/* An id that may hold anything, as relata.encode_id() encodes it (docs/sql.md): injective, and fit for the grammar but
+ * for its length. Bytes that are no UTF-8 are encoded too. Appends. */
+void tuple_encode_id(struct bytes id, struct buf *out);
 
 /* One heap block with all three strings; free() it. NULL = no memory. */
 struct tuple_key *tuple_key_dup(const struct tuple_key *k) MUST_CHECK;

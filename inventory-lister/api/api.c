@@ -50,20 +50,6 @@ struct pg *worker_pg(struct worker *w, struct request *rq, mono_us deadline)
 
 /* ---- routes ---- */
 
-static bool is_get(const struct request *rq)
-{
-    return strcmp(rq->method, "GET") == 0 || strcmp(rq->method, "HEAD") == 0;
-}
-
-static bool allow(struct request *rq, bool get)
-{
-    if (get ? is_get(rq) : strcmp(rq->method, "POST") == 0)
-        return true;
-    rq->allow = get ? "GET, HEAD" : "POST";
-    problem(rq, 405, "method_not_allowed", "this path takes %s", rq->allow);
-    return false;
-}
-
 static void openapi(struct worker *w, struct request *rq)
 {
     (void)w;
@@ -108,6 +94,20 @@ static const char *methods(const char *path)
     if (r)
         return r->get ? "GET, HEAD" : "POST";
     return strncmp(path, INVENTORY, strlen(INVENTORY)) == 0 ? "GET, HEAD" : "GET, HEAD, POST";
+}
+
+static bool is_get(const struct request *rq)
+{
+    return strcmp(rq->method, "GET") == 0 || strcmp(rq->method, "HEAD") == 0;
+}
+
+static bool allow(struct request *rq, bool get)
+{
+    if (get ? is_get(rq) : strcmp(rq->method, "POST") == 0)
+        return true;
+    rq->allow = methods(rq->path);
+    problem(rq, 405, "method_not_allowed", "this path takes %s", rq->allow);
+    return false;
 }
 
 /* "/v1/inventory/{collection}" and "/v1/inventory/{collection}/{id}": an id may hold slashes. */

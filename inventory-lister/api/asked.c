@@ -28,17 +28,11 @@ void problem_undecided(struct request *rq, const struct err *err)
     problem_of(rq, &e);
 }
 
-static int add_to_buf(const char *data, size_t len, void *arg)
-{
-    buf_add(arg, data, len);
-    return buf_ok(arg) ? 0 : -1;
-}
-
 void answer_json(struct request *rq, int status, json_t *json)
 {
     rq->status = status;
     rq->content_type = "application/json";
-    if (!json || json_dump_callback(json, add_to_buf, &rq->answer, JSON_COMPACT) != 0)
+    if (!json || !json_add(&rq->answer, json, JSON_COMPACT))
         problem(rq, 503, "unavailable", "no memory for the answer");
     json_decref(json);
 }
@@ -83,18 +77,6 @@ const char *member(const json_t *object, const char *name)
     return json_string_value(json_object_get(object, name));
 }
 
-void now_text(char *out, size_t size)
-{
-    int64_t us = clock_wall_us();
-    time_t s = (time_t)(us / 1000000);
-    struct tm tm;
-    char day[32];
-
-    gmtime_r(&s, &tm);
-    strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(out, size, "%s.%03dZ", day, (int)(us / 1000 % 1000));
-}
-
 void server_timing(struct request *rq, int64_t sql_us, int64_t check_us)
 {
     buf_addf(&rq->timing, "sql;dur=%.3f, check;dur=%.3f", (double)sql_us / 1000, (double)check_us / 1000);
@@ -114,9 +96,6 @@ bool need_right(struct request *rq, enum caller_right right)
 
 int subject_refusal(const struct caller *c, const char *subject, const char **code, const char **why)
 {
-    struct err err;
-    struct bytes object = {"x:x", 3}, relation = {"x", 1};
-
     if (strcmp(subject, c->subject) == 0 && *subject)
         return 0;
     if (!(c->rights & RIGHT_NAME_SUBJECT)) {
@@ -124,7 +103,7 @@ int subject_refusal(const struct caller *c, const char *subject, const char **co
         *why = "naming another subject needs the right \"name-subject\"";
         return 403;
     }
-    if (tuple_check(object, relation, (struct bytes){subject, strlen(subject)}, &err) != ST_OK) {
+    if (tuple_check_subject((struct bytes){subject, strlen(subject)}, NULL) != ST_OK) {
         *code = "invalid_subject";
         *why = "the subject is not of the form type:id, type:* or type:id#relation";
         return 400;

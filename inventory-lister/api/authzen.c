@@ -9,7 +9,6 @@
 
 #include "common/tuple/tuple.h"
 #include "inventory-lister/api/internal.h"
-#include "inventory-lister/callers/caller.h"
 
 #define EVALUATIONS_MAX 1000
 #define NAME_MAX_BYTES 4096
@@ -100,7 +99,7 @@ static void entity(struct evaluation *e, const json_t *in, const char *name, str
         return;
     }
     buf_addf(out, "%s:", type);
-    subject_id_encode((struct bytes){json_string_value(id), json_string_length(id)}, out);
+    tuple_encode_id((struct bytes){json_string_value(id), json_string_length(id)}, out);
     if (!buf_ok(out))
         malformed(e, "type or id is too long in ", name);
 }
@@ -168,8 +167,8 @@ static void start_query(struct worker *w, struct query *q)
         q->group = NULL;
 }
 
-/* All of one subject together. False: no memory. */
-static bool decide_all(struct worker *w, const struct request *rq, struct evaluation *list, size_t n,
+/* All of one subject together. */
+static void decide_all(struct worker *w, const struct request *rq, struct evaluation *list, size_t n,
                        struct query *queries, struct decide_item *items)
 {
     size_t nqueries = 0, at = 0;
@@ -195,7 +194,6 @@ static bool decide_all(struct worker *w, const struct request *rq, struct evalua
     for (size_t k = 0; k < nqueries; k++)
         if (queries[k].group)
             decide_finish(queries[k].group, &queries[k].err);
-    return true;
 }
 
 /* ---- answering ---- */

@@ -2,9 +2,8 @@
 #ifndef RELATA_LISTER_API_INTERNAL_H
 #define RELATA_LISTER_API_INTERNAL_H
 
-#include <jansson.h>
-
 #include "common/admin/metrics.h"
+#include "common/base/json.h"
 #include "common/pg/pg.h"
 #include "inventory-lister/api/api.h"
 #include "inventory-lister/callers/callers.h"
@@ -59,8 +58,6 @@ json_t *body_object(struct request *rq);
 bool members_are_strings(struct request *rq, const json_t *object, const char *const *names);
 /* A string member without NUL; NULL if it is absent or of another kind. */
 const char *member(const json_t *object, const char *name);
-/* "2026-01-02T03:04:05.678Z", now. */
-void now_text(char *out, size_t size);
 /* Whether the model in force has the relation for the object's type; *known is false if there is no model. */
 bool model_has(const struct api *api, const char *object, const char *relation, bool *known);
 void server_timing(struct request *rq, int64_t sql_us, int64_t check_us);

@@ -265,7 +265,7 @@ static bool listing_parse(struct worker *w, struct request *rq, const char *coll
     return false;
 }
 
-static enum status listing_read(struct worker *w, struct request *rq, struct listing *l, struct pg *pg, struct err *err)
+static enum status listing_read(struct worker *w, struct listing *l, struct pg *pg, struct err *err)
 {
     struct page_request ask = {.collection = l->asked.collection,
                                .relation = l->asked.relation,
@@ -281,7 +281,6 @@ static enum status listing_read(struct worker *w, struct request *rq, struct lis
                                .query = &l->asked.query};
     enum status st = page_read(pg, w->api->decider, &ask, &l->page, err);
 
-    (void)rq;
     if (st != ST_OK || !l->page.more)
         return st;
     st = token_seal(w->api->keys, (struct bytes){buf_str(&l->question), l->question.len}, &l->page.at, &l->token, err);
@@ -306,7 +305,7 @@ void list_page(struct worker *w, struct request *rq, const char *collection)
     mono_us begin = clock_mono_us();
     struct pg *pg;
     struct err err;
-    char as_of[64];
+    char as_of[CLOCK_TEXT_MAX];
 
     buf_init(&l.question, 1 << 20);
     buf_init(&l.token, 16384);
@@ -315,8 +314,8 @@ void list_page(struct worker *w, struct request *rq, const char *collection)
     pg = worker_pg(w, rq, l.asked.query.deadline);
     if (!pg)
         goto cleanup;
-    now_text(as_of, sizeof(as_of));
-    if (listing_read(w, rq, &l, pg, &err) != ST_OK) {
+    clock_text(clock_wall_us(), 3, as_of);
+    if (listing_read(w, &l, pg, &err) != ST_OK) {
         if (err.status == ST_TOO_BIG)
             problem(rq, 413, "page_too_big", "%s", err.text);
         else

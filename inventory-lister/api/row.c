@@ -4,7 +4,6 @@
 
 #include "common/tuple/tuple.h"
 #include "inventory-lister/api/internal.h"
-#include "inventory-lister/callers/caller.h"
 #include "inventory-lister/decide/world.h"
 #include "inventory-lister/pages/keyset.h"
 #include "inventory-lister/pages/row_json.h"
@@ -55,7 +54,7 @@ static enum status find(struct worker *w, struct pg *pg, const struct collection
     if (st == ST_OK && f->rows && pg_rows(f->rows) > 0)
         buf_adds(&f->object, pg_text(f->rows, 0, row_json_columns(c)));
     else
-        subject_id_encode((struct bytes){id, strlen(id)}, &f->object);
+        tuple_encode_id((struct bytes){id, strlen(id)}, &f->object);
     if (st == ST_OK && !buf_ok(&f->object))
         st = err_set(err, ST_NOT_FOUND, NULL, "the id is too long");
     return st;
@@ -292,8 +291,6 @@ static bool explain_object(struct worker *w, struct request *rq, const json_t *b
                            struct explaining *e)
 {
     const char *object = member(body, "object");
-    struct bytes relation;
-    struct err err;
     bool known;
 
     e->relation = member(body, "relation");
@@ -305,9 +302,8 @@ static bool explain_object(struct worker *w, struct request *rq, const json_t *b
         problem(rq, 400, "invalid_argument", "\"relation\" is missing");
         return false;
     }
-    relation = (struct bytes){e->relation, strlen(e->relation)};
-    if (!buf_ok(&e->object) || tuple_check((struct bytes){buf_str(&e->object), e->object.len}, relation,
-                                           (struct bytes){"x:x", 3}, &err) != ST_OK) {
+    if (!buf_ok(&e->object) || tuple_check_object((struct bytes){buf_str(&e->object), e->object.len}, NULL) != ST_OK ||
+        tuple_check_relation((struct bytes){e->relation, strlen(e->relation)}, NULL) != ST_OK) {
         problem(rq, 400, "invalid_argument", "object and relation must be of the form type:id and name");
         return false;
     }

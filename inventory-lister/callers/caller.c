@@ -178,32 +178,11 @@ const char *caller_claim(const struct caller *c, const char *claim)
 
 /* ---- text ---- */
 
-void subject_id_encode(struct bytes id, struct buf *out)
-{
-    size_t n;
-
-    for (size_t i = 0; i < id.len; i += n) {
-        uint32_t cp = 0;
-
-        n = utf8_next(id.data + i, id.len - i, &cp);
-        if (n == 0)
-            n = 1, cp = '%'; /* no UTF-8: never valid in a subject; escaped, it stays distinct */
-        if (cp <= 0x20 || (cp >= 0x7f && cp <= 0x9f) || cp == '%' || cp == ':' || cp == '#' || cp == '*') {
-            for (size_t k = 0; k < n; k++)
-                buf_addf(out, "%%%02X", (unsigned)(unsigned char)id.data[i + k]);
-        } else {
-            buf_add(out, id.data + i, n);
-        }
-    }
-}
-
 enum status subject_check(const char *subject, struct err *err)
 {
-    static const struct bytes object = {"t:i", 3}, relation = {"r", 1};
-    struct bytes s = {subject, strlen(subject)};
     const char *colon = strchr(subject, ':');
 
-    if (tuple_check(object, relation, s, err) != ST_OK)
+    if (tuple_check_subject((struct bytes){subject, strlen(subject)}, err) != ST_OK)
         return ST_INVALID;
     if (strchr(subject, '#'))
         return err_set(err, ST_INVALID, NULL, "a caller is one subject, not a set of them");

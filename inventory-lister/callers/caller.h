@@ -39,8 +39,6 @@ enum status caller_parse(struct bytes name, struct bytes attributes, struct call
                          struct err *err) MUST_CHECK;
 /* "list,diagnose". ST_INVALID names the word. */
 enum status rights_parse(struct bytes text, unsigned *out, struct err *err) MUST_CHECK;
-/* An id that may hold anything, as relata.encode_id() encodes it. */
-void subject_id_encode(struct bytes id, struct buf *out);
 /* A subject that a caller may be: "type:id", no userset, no wildcard. */
 enum status subject_check(const char *subject, struct err *err) MUST_CHECK;
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/tuple/tuple.h"
 #include "inventory-lister/callers/jwks.h"
 
 #define BASE64URL "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -225,7 +226,7 @@ static enum status make_caller(json_t *claims, const struct jwt_rules *rules, st
         return err_set(err, ST_DENIED, "invalid_token", "the token has no %s", rules->subject_claim);
     buf_init(&subject, 3 * JWT_MAX);
     buf_addf(&subject, "%s:", rules->subject_type);
-    subject_id_encode((struct bytes){json_string_value(id), json_string_length(id)}, &subject);
+    tuple_encode_id((struct bytes){json_string_value(id), json_string_length(id)}, &subject);
     if (!buf_ok(&subject) || subject_check(buf_str(&subject), err) != ST_OK)
         st = err_set(err, ST_DENIED, "invalid_token", "the token's %s is too long for a subject", rules->subject_claim);
     if (st == ST_OK)

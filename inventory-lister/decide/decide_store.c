@@ -50,11 +50,11 @@ static int pair_of(const struct model *m, const struct decide_item *it)
  * question, for ever: as an error it would end every list before its row. */
 static bool is_fit(struct decider *d, const struct decide_item *it, mono_us now)
 {
-    struct bytes object = {it->object, strlen(it->object)}, relation = {it->relation, strlen(it->relation)};
     struct err why;
     mono_us warned;
 
-    if (tuple_check(object, relation, (struct bytes){"x:x", 3}, &why) == ST_OK)
+    if (tuple_check_object((struct bytes){it->object, strlen(it->object)}, &why) == ST_OK &&
+        tuple_check_relation((struct bytes){it->relation, strlen(it->relation)}, &why) == ST_OK)
         return true;
     metric_add(&m_unfit, 1);
     warned = atomic_load(&d->warned_unfit_at);

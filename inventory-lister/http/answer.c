@@ -1,8 +1,7 @@
-#include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/utf8.h"
 #include "inventory-lister/http/internal.h"
@@ -49,18 +48,19 @@ static size_t clean(char *text)
 static void problem_text(struct request *rq, int status, const char *code, char *detail)
 {
     json_t *json;
-    char type[128], *text;
+    char type[128];
 
     snprintf(type, sizeof type, "urn:relata:problem:%s", code);
     clean(detail);
     json = json_pack("{s:s,s:s,s:i,s:s,s:s}", "type", type, "title", MHD_get_reason_phrase_for((unsigned)status),
                      "status", status, "code", code, "detail", detail);
-    text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     rq->status = status;
     rq->content_type = "application/problem+json";
     buf_clear(&rq->answer);
-    buf_adds(&rq->answer, text ? text : "{}");
-    free(text);
+    if (!json || !json_add(&rq->answer, json, JSON_COMPACT)) {
+        buf_clear(&rq->answer);
+        buf_adds(&rq->answer, "{}");
+    }
     json_decref(json);
 }
 

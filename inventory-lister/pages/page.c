@@ -218,7 +218,6 @@ static enum status begin_flags(struct reader *r, size_t first, struct err *err)
 {
     size_t n = (size_t)r->out->shown - first;
     struct flags *fl;
-    enum status st;
 
     if (r->nflags == 0 || n == 0)
         return ST_OK;
@@ -236,8 +235,7 @@ static enum status begin_flags(struct reader *r, size_t first, struct err *err)
                                             .relation = r->flag_names[i % r->nflags]};
     *r->flags_tail = fl;
     r->flags_tail = &fl->next;
-    st = decide_start(r->d, r->rq->query, fl->items, n * r->nflags, &fl->group, err);
-    return st;
+    return decide_start(r->d, r->rq->query, fl->items, n * r->nflags, &fl->group, err);
 }
 
 enum verdict { GO_ON, FULL, EARLY, BROKEN };

@@ -1,15 +1,9 @@
 #include "inventory-lister/pages/row_json.h"
 
-#include <jansson.h>
 #include <string.h>
 
+#include "common/base/json.h"
 #include "common/pg/pg.h"
-
-static int add_to_buf(const char *data, size_t len, void *arg)
-{
-    buf_add(arg, data, len);
-    return buf_ok(arg) ? 0 : -1;
-}
 
 static bool is_plain(const char *s, size_t len)
 {
@@ -30,7 +24,7 @@ void json_quote(struct buf *out, const char *s, size_t len)
         return;
     }
     node = json_stringn(s, len);
-    if (!node || json_dump_callback(node, add_to_buf, out, JSON_ENCODE_ANY) != 0)
+    if (!node || !json_add(out, node, JSON_ENCODE_ANY))
         out->failed = true;
     json_decref(node);
 }

@@ -162,28 +162,6 @@ static void test_attributes_refused(void **state)
     }
 }
 
-static void test_subject_ids_are_encoded_as_in_sql(void **state)
-{
-    static const char *const cases[][2] = {
-        {"anne", "anne"},
-        {"a:b#c*d%e f", "a%3Ab%23c%2Ad%25e%20f"},
-        {"a@b.c/d|e", "a@b.c/d|e"},
-        {"*", "%2A"},
-        {"\x7f\xc2\x80\xc2\x9f\xc2\xa0\xc3\xa9", "%7F%C2%80%C2%9F\xc2\xa0\xc3\xa9"},
-        {"\t\n", "%09%0A"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct buf out;
-
-        buf_init(&out, 1024);
-        subject_id_encode(bytes_of(cases[i][0]), &out);
-        assert_string_equal(buf_str(&out), cases[i][1]);
-        buf_release(&out);
-    }
-}
-
 static void test_token_file_faults_name_the_line(void **state)
 {
     static const char *const cases[][2] = {
@@ -372,7 +350,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attributes),
         cmocka_unit_test(test_attributes_refused),
-        cmocka_unit_test(test_subject_ids_are_encoded_as_in_sql),
         cmocka_unit_test(test_token_file_faults_name_the_line),
         cmocka_unit_test(test_bearer_tokens),
         cmocka_unit_test(test_token_file_that_others_can_read_is_refused),

@@ -160,6 +160,21 @@ static void test_broken_pipe_does_not_kill(void **state)
     assert_int_equal(run_child(child_pipe), 0);
 }
 
+static void test_text_of_a_time(void **state)
+{
+    char out[CLOCK_TEXT_MAX];
+
+    (void)state;
+    clock_text(0, 3, out);
+    assert_string_equal(out, "1970-01-01T00:00:00.000Z");
+    clock_text(1767323045006789, 3, out);
+    assert_string_equal(out, "2026-01-02T03:04:05.006Z");
+    clock_text(1767323045006789, 6, out);
+    assert_string_equal(out, "2026-01-02T03:04:05.006789Z");
+    clock_text(INT64_C(253402300799999999), 6, out);
+    assert_string_equal(out, "9999-12-31T23:59:59.999999Z");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +186,7 @@ int main(void)
         cmocka_unit_test(test_second_signal_ends_at_once),
         cmocka_unit_test(test_own_request_does_not_count_as_signal),
         cmocka_unit_test(test_broken_pipe_does_not_kill),
+        cmocka_unit_test(test_text_of_a_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

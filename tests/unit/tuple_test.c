@@ -323,6 +323,28 @@ static void test_type(void **state)
     assert_int_equal(tuple_type("none").len, 0);
 }
 
+static void test_ids_are_encoded_as_in_sql(void **state)
+{
+    static const char *const cases[][2] = {
+        {"anne", "anne"},
+        {"a:b#c*d%e f", "a%3Ab%23c%2Ad%25e%20f"},
+        {"a@b.c/d|e", "a@b.c/d|e"},
+        {"*", "%2A"},
+        {"\x7f\xc2\x80\xc2\x9f\xc2\xa0\xc3\xa9", "%7F%C2%80%C2%9F\xc2\xa0\xc3\xa9"},
+        {"\t\n", "%09%0A"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct buf out;
+
+        buf_init(&out, 1024);
+        tuple_encode_id(bytes_of(cases[i][0]), &out);
+        assert_string_equal(buf_str(&out), cases[i][1]);
+        buf_release(&out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_text_form_is_exact),
         cmocka_unit_test(test_refused_texts),
         cmocka_unit_test(test_type),
+        cmocka_unit_test(test_ids_are_encoded_as_in_sql),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
