@@ -24,9 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "inventory-lister/callers/callers.h"
-#include "inventory-lister/http/http.h"
 #include "inventory-lister/http/internal.h"
+#include "tests/harness/lister_settings.h"
 #include "tests/harness/metrics_lint.h"
 
 #define PATIENCE_MS 10000
@@ -117,40 +116,18 @@ struct world {
     int port;
 };
 
-static char none[] = "", loopback[] = "127.0.0.1:0", sub[] = "sub";
+static char none[] = "", loopback[] = "127.0.0.1:0";
 
 static int setup(void **state)
 {
     static struct world w;
 
     w = (struct world){
-        .cfg = {.listen = loopback,
-                .unix_socket = none,
-                .url_file = none,
-                .cert_file = none,
-                .key_file = none,
-                .cors_origin = none,
-                .workers = 4,
-                .queue = 16,
-                .caller_in_flight = 1000,
-                .connections = 200,
-                .body_max = 4096,
-                .header_timeout_ms = 60000,
-                .request_timeout_ms = 60000,
-                .idle_timeout_ms = 60000},
-        .callers_cfg = {.tokens_file = none,
-                        .jwks_file = none,
-                        .jwks_url = none,
-                        .jwks_ca_file = none,
-                        .issuer = none,
-                        .audience = none,
-                        .algorithms = none,
-                        .subject_claim = sub,
-                        .subject_type = sub,
-                        .jwt_rights = none,
-                        .anonymous = true},
+        .cfg = http_small(),
+        .callers_cfg = callers_defaults(),
         .app = {.arg = &w, .worker_begin = begin, .worker_end = end, .handle = handle, .needs_caller = needs_caller},
     };
+    w.callers_cfg.anonymous = true;
     atomic_store(&released, false);
     atomic_store(&blocked, 0);
     atomic_store(&cancelled, 0);

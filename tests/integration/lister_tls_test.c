@@ -14,9 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "inventory-lister/callers/callers.h"
-#include "inventory-lister/http/http.h"
 #include "tests/harness/certs.h"
+#include "tests/harness/lister_settings.h"
 
 #define PATIENCE_MS 30000
 
@@ -79,37 +78,19 @@ static void install(const struct world *w, const char *name)
 
 static int setup(void **state)
 {
-    static char none[] = "", loopback[] = "127.0.0.1:0";
     static struct world w;
     struct err err = {0};
 
     w = (struct world){
         .dir = "/tmp/lister_tls_test.XXXXXX",
-        .cfg = {.listen = loopback,
-                .unix_socket = none,
-                .url_file = none,
-                .cors_origin = none,
-                .workers = 2,
-                .queue = 16,
-                .caller_in_flight = 1000,
-                .connections = 100,
-                .body_max = 4096,
-                .header_timeout_ms = 2000,
-                .request_timeout_ms = 60000,
-                .idle_timeout_ms = 60000},
-        .callers_cfg = {.tokens_file = none,
-                        .jwks_file = none,
-                        .jwks_url = none,
-                        .jwks_ca_file = none,
-                        .issuer = none,
-                        .audience = none,
-                        .algorithms = none,
-                        .subject_claim = none,
-                        .subject_type = none,
-                        .jwt_rights = none,
-                        .anonymous = true},
+        .cfg = http_small(),
+        .callers_cfg = callers_defaults(),
         .app = {.arg = &w, .worker_begin = begin, .worker_end = end, .handle = handle, .needs_caller = needs_caller},
     };
+    w.cfg.workers = 2;
+    w.cfg.connections = 100;
+    w.cfg.header_timeout_ms = 2000;
+    w.callers_cfg.anonymous = true;
     atomic_store(&blocked, 0);
     atomic_store(&cancelled, 0);
     if (!mkdtemp(w.dir))

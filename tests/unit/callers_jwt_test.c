@@ -18,6 +18,7 @@
 #include "common/base/clock.h"
 #include "inventory-lister/callers/jwks_fetch.h"
 #include "inventory-lister/callers/jwt.h"
+#include "tests/harness/lister_settings.h"
 #include "tests/harness/raw_server.h"
 
 struct pair {
@@ -375,22 +376,16 @@ static void test_unusable_keys_are_left_out(void **state)
 
 static struct cfg_callers settings(void)
 {
-    static char none[] = "", sub[] = "sub", user[] = "user", list[] = "list", algs[] = "RS256,ES256,EdDSA";
-    static char issuer[] = "https://id", audience[] = "relata";
+    static char issuer[] = "https://id", audience[] = "relata", algs[] = "RS256,ES256,EdDSA";
+    struct cfg_callers cfg = callers_defaults();
 
-    return (struct cfg_callers){.tokens_file = none,
-                                .jwks_file = none,
-                                .jwks_url = none,
-                                .jwks_ca_file = none,
-                                .issuer = issuer,
-                                .audience = audience,
-                                .algorithms = algs,
-                                .subject_claim = sub,
-                                .subject_type = user,
-                                .jwt_rights = list,
-                                .clock_skew_ms = 0,
-                                .jwks_refresh_ms = 3600000,
-                                .jwks_min_interval_ms = 50};
+    cfg.issuer = issuer;
+    cfg.audience = audience;
+    cfg.algorithms = algs;
+    cfg.clock_skew_ms = 0;
+    cfg.jwks_refresh_ms = 3600000;
+    cfg.jwks_min_interval_ms = 50;
+    return cfg;
 }
 
 /* Valid for an hour from the real now on. */

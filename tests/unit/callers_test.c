@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "inventory-lister/callers/tokens.h"
+#include "tests/harness/lister_settings.h"
 
 static char dir[] = "/tmp/callers_test.XXXXXX";
 
@@ -58,26 +59,6 @@ static void write_file(const char *name, const char *text, mode_t mode)
     assert_int_equal(fclose(f), 0);
     assert_int_equal(chmod(fresh, mode), 0);
     assert_int_equal(rename(fresh, to), 0);
-}
-
-/* Settings with their defaults. */
-static struct cfg_callers plain(void)
-{
-    static char none[] = "", sub[] = "sub", user[] = "user", list[] = "list", algs[] = "RS256,PS256,ES256,EdDSA";
-
-    return (struct cfg_callers){.tokens_file = none,
-                                .jwks_file = none,
-                                .jwks_url = none,
-                                .jwks_ca_file = none,
-                                .issuer = none,
-                                .audience = none,
-                                .algorithms = algs,
-                                .subject_claim = sub,
-                                .subject_type = user,
-                                .jwt_rights = list,
-                                .clock_skew_ms = 30000,
-                                .jwks_refresh_ms = 600000,
-                                .jwks_min_interval_ms = 30000};
 }
 
 static struct callers *start(const struct cfg_callers *cfg)
@@ -188,7 +169,7 @@ static void test_token_file_faults_name_the_line(void **state)
 
 static void test_bearer_tokens(void **state)
 {
-    struct cfg_callers cfg = plain();
+    struct cfg_callers cfg = callers_defaults();
     char text[1024], path[128];
     struct callers *c;
 
@@ -222,7 +203,7 @@ static void test_bearer_tokens(void **state)
 
 static void test_token_file_that_others_can_read_is_refused(void **state)
 {
-    struct cfg_callers cfg = plain();
+    struct cfg_callers cfg = callers_defaults();
     struct callers *c = NULL;
     struct err err = {0};
     char path[128];
@@ -257,7 +238,7 @@ static bool becomes(struct callers *c, const char *authorization, const char *wa
 
 static void test_token_file_is_read_again(void **state)
 {
-    struct cfg_callers cfg = plain();
+    struct cfg_callers cfg = callers_defaults();
     char text[512], path[128];
     const struct caller *held = NULL, *again = NULL;
     struct callers *c;
@@ -293,7 +274,7 @@ static void test_token_file_is_read_again(void **state)
 
 static void test_peers_and_anonymous(void **state)
 {
-    struct cfg_callers cfg = plain();
+    struct cfg_callers cfg = callers_defaults();
     char key[] = "uid.1000", value[] = "console subject=user:anne rights=list", origin[] = "test:1";
     char bad_key[] = "gid.1", bad_value[] = "console rights=list";
     struct cfg_map_item item = {.key = key, .value = value, .origin = origin};
