@@ -3,7 +3,7 @@
  *
  * An entry stands in exactly one place: a queue (revocations, others), the delayed list (its row was not visible yet),
  * a batch that is being converged (taken), or, when nothing newer is known of it, only in a late batch: applied, but a
- * request that was given up may still take effect (late.h). A hint for an entry that is taken or late only
+ * request that was given up may still take effect. A hint for an entry that is taken or late only
  * raises what is known of it; whoever holds the entry then decides.
  *
  * While one entry of an object is taken, no other of that object is: one Write in flight an object. (Objects are told

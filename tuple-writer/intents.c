@@ -22,9 +22,8 @@ static const char find_sql[] =
 static const char insert_sql[] = "INSERT INTO relata.inflight (writer, store, objects, relations, subjects) "
                                  "VALUES ($1, $2, $3, $4, $5) RETURNING id";
 
-/* Keys of one lane, on their way into one intent. */
+/* Keys on their way into one intent of ours. */
 struct share {
-    unsigned lane;
     int64_t intent;
     struct tuple_key keys[STORE_WRITE_MAX];
     size_t n;
@@ -35,11 +34,10 @@ struct shares {
     size_t n, cap;
 };
 
-static struct share *share_of(struct shares *s, unsigned lane)
+static struct share *share_with_room(struct shares *s)
 {
-    for (size_t i = s->n; i-- > 0;)
-        if (s->items[i].lane == lane && s->items[i].n < STORE_WRITE_MAX)
-            return &s->items[i];
+    if (s->n > 0 && s->items[s->n - 1].n < STORE_WRITE_MAX)
+        return &s->items[s->n - 1];
     if (s->n == s->cap) {
         size_t cap = s->cap ? s->cap * 2 : 8;
         struct share *grown = realloc(s->items, cap * sizeof *grown);
@@ -50,7 +48,6 @@ static struct share *share_of(struct shares *s, unsigned lane)
     }
     struct share *fresh = &s->items[s->n++];
     memset(fresh, 0, sizeof *fresh);
-    fresh->lane = lane;
     return fresh;
 }
 
@@ -97,7 +94,7 @@ static enum status take_over(struct writer *w, struct pg *pg, const struct pg_re
             pg_array_add_int(&ids, last);
             ++*intents;
         }
-        struct share *share = share_of(shares, lanes_index(w->lanes, key.object));
+        struct share *share = share_with_room(shares);
         if (!share)
             st = err_set(err, ST_NOMEM, NULL, "no memory");
         else
@@ -155,8 +152,7 @@ enum status intents_adopt(struct writer *w, struct pg *pg, bool *more, struct er
     if (st == ST_OK && intents > 0) {
         mono_us due = deadline_in_ms(w->cfg->store.late_window_ms);
         for (size_t i = 0; i < shares.n; i++)
-            lanes_adopt(w->lanes, shares.items[i].lane, shares.items[i].intent, shares.items[i].keys, shares.items[i].n,
-                        due);
+            lanes_adopt(w->lanes, shares.items[i].intent, shares.items[i].keys, shares.items[i].n, due);
         char text[24];
         snprintf(text, sizeof text, "%zu", intents);
         log_info("took over intents of a writer that ended", "intents", text, NULL);

@@ -9,7 +9,7 @@
 
 /*
  * Take over intents whose writer's session is gone, and old ones of ours that no lane knows (their statement's answer
- * was lost): recorded as ours, one row a lane, and handed to the lanes as late batches due one late window from now.
+ * was lost): recorded as ours, a batch of keys a row, and handed to the lanes as late batches due one late window from now.
  * The time counts from now, not from the intent's: its writer may have sent its Write just before it ended. Blocks for
  * a few statements. *more: there may be others.
  */

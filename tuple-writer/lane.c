@@ -16,11 +16,11 @@
 #define PACE_MAX_US 100000
 
 /* ---- what is next (with the mutex held) ---- */
-/* One that is due, and of which something is not under way in another lane. What is, comes next there. *until: when the
- * next one is due. */
-static struct late **late_due(struct lane *l, mono_us now, mono_us *until)
+/* A late batch that is due, and of which something is not under way. What is, comes next: nothing else of its object is
+ * taken before. *until: when the next one is due. */
+static struct late **late_due(struct lanes *l, mono_us now, mono_us *until)
 {
-    struct hint_table *t = &l->all->hints;
+    struct hint_table *t = &l->hints;
     for (struct late **at = &l->lates; *at; at = &(*at)->next) {
         struct late *late = *at;
         size_t blocked = 0;
@@ -55,22 +55,19 @@ static mono_us may_begin(const struct lanes *l)
     return l->last_began + (l->flight_us < PACE_MAX_US ? l->flight_us : PACE_MAX_US);
 }
 
-/* What was under way, and blocked a late batch that is due, may be over. */
-static void call_lates(struct lanes *all)
+/* When there is something for an idle lane to do; DEADLINE_NONE = never, as things stand. */
+static mono_us next_due(struct lanes *l)
 {
-    mono_us now = clock_mono_us();
-    for (unsigned i = 0; atomic_load(&all->lates) > 0 && i < all->n; i++)
-        for (struct late *late = all->lane[i].lates; late && all->lane[i].idle; late = late->next)
-            if (late->due <= now) {
-                pthread_cond_signal(&all->lane[i].wake);
-                break;
-            }
+    mono_us now = clock_mono_us(), until = DEADLINE_NONE;
+    if (late_due(l, now, &until))
+        return now;
+    until = deadline_min(until, hint_table_wake(&l->hints, now));
+    return deadline_min(until, may_begin(l));
 }
 
 void lanes_call(struct lanes *l)
 {
-    call_lates(l);
-    mono_us due = l->hints.delayed.head ? 0 : may_begin(l);
+    mono_us due = next_due(l);
     if (due == DEADLINE_NONE)
         return;
     if (l->looker) {
@@ -86,37 +83,26 @@ void lanes_call(struct lanes *l)
     }
 }
 
-/* It is not this lane's late batches' turn after all. */
-static void late_step_back(struct lane *l)
-{
-    for (struct late *late = l->lates; late; late = late->next)
-        for (size_t i = 0; i < late->n; i++)
-            hint_table_reserve(&l->all->hints, late->entries[i], false);
-    lanes_call(l->all);
-}
-
 /* True if there is something to do now; *until = when to look again. */
 static bool has_work(struct lane *l, mono_us now, mono_us *until)
 {
     struct lanes *all = l->all;
+    mono_us look_at = DEADLINE_NONE;
     *until = DEADLINE_NONE;
     if (l->parcels) { /* nothing overtakes a parcel in its lane: the store waits for it */
-        late_step_back(l);
         *until = l->retry_at;
         return l->retry_at <= now;
     }
-    if (late_due(l, now, until))
+    if (late_due(all, now, &look_at))
         return true;
-    mono_us due = hint_table_wake(&all->hints, now);
+    look_at = deadline_min(look_at, hint_table_wake(&all->hints, now));
     mono_us begin = may_begin(all);
     if (begin <= now)
         return true;
     if (!all->looker)
         all->looker = l;
-    if (all->looker == l) {
-        all->look_at = deadline_min(due, begin);
-        *until = deadline_min(*until, all->look_at);
-    }
+    if (all->looker == l)
+        *until = all->look_at = deadline_min(look_at, begin);
     return false;
 }
 
@@ -169,12 +155,6 @@ static void on_answer(void *arg, bool ok)
     pthread_mutex_unlock(&all->work);
 }
 
-static void late_free(struct lane *l, struct late *late)
-{
-    atomic_fetch_sub(&l->all->lates, 1);
-    free(late);
-}
-
 static void leave_late(struct lanes *all, struct entry *e)
 {
     struct late *late = e->late;
@@ -194,6 +174,12 @@ void lanes_add_late(struct lanes *l, struct late *late, struct entry *e)
     late->entries[late->n++] = e;
     e->late = late;
     e->late_due = late->due;
+}
+
+void lanes_push_late(struct lanes *l, struct late *late)
+{
+    late->next = l->lates;
+    l->lates = late;
 }
 
 /* The late batch that is due, as a batch. Its entries are taken from wherever they stand; those under way in another
@@ -223,7 +209,7 @@ static struct batch *take_late(struct lane *l, struct late **at)
     if (left == 0) {
         *at = late->next;
         b->intent = late->intent;
-        late_free(l, late);
+        free(late);
     }
     return b;
 }
@@ -251,9 +237,7 @@ static void fill(struct lane *l, struct batch *b)
 {
     struct entry *entries[STORE_WRITE_MAX];
     size_t limit = (size_t)atomic_load(&l->all->batch_limit);
-    if (b->alone || b->n >= limit)
-        return;
-    size_t n = hint_table_take(&l->all->hints, entries, limit - b->n, limit);
+    size_t n = hint_table_take(&l->all->hints, entries, limit, limit);
     for (size_t i = 0; i < n; i++)
         batch_add(b, entries[i]);
 }
@@ -266,7 +250,6 @@ static struct batch *lane_take(struct lane *l)
     struct batch *b = l->parcels;
     struct late **late;
     mono_us until = DEADLINE_NONE;
-    bool fresh = false;
     l->began = now;
     hint_table_wake(&l->all->hints, now);
     if (b) {
@@ -274,14 +257,11 @@ static struct batch *lane_take(struct lane *l)
         b->next = NULL;
         batch_refresh(b);
         drop_unwanted(l, b);
-    } else if ((late = late_due(l, now, &until))) {
+    } else if ((late = late_due(l->all, now, &until))) {
         b = take_late(l, late);
-    } else if (hint_table_queued(&l->all->hints)) {
-        b = batch_new();
-        fresh = true;
-    }
-    if (b && fresh)
+    } else if (hint_table_queued(&l->all->hints) && (b = batch_new())) {
         fill(l, b);
+    }
     if (b && b->n == 0 && b->intent == 0) {
         free(b);
         b = NULL;
@@ -406,9 +386,7 @@ static void settle(struct lane *l, struct batch *b, const struct verdict *v)
             finish(l, it, v->began);
     }
     if (late) {
-        late->next = l->lates;
-        l->lates = late;
-        atomic_fetch_add(&l->all->lates, 1);
+        lanes_push_late(l->all, late);
         for (size_t i = 0; i < late->n; i++)
             late->entries[i]->late_due = late->due;
     }

@@ -2,8 +2,8 @@
  * lane.h - the lanes: threads that each converge one batch of keys at a time.
  *
  * They share the table of hints (hints.h), in which an object is under way once, so that changes of one object keep
- * their order and one key is never under way twice. A lane decides there, without a detour, what is next: its batches
- * to be tried again, its late batches that are due, or what is queued, revocations first. A full batch begins as soon
+ * their order and one key is never under way twice; and the late batches. A lane decides there, without a detour, what
+ * is next: its batches to be tried again, a late batch that is due, or what is queued, revocations first. A full batch begins as soon
  * as there is a lane; a smaller one when no Write is under way, or as long after the last one began as a Write takes.
  *
  * All functions are thread-safe, but for those named as the source's.
@@ -48,11 +48,9 @@ size_t lanes_forget(struct lanes *l, const void *part, bool keep_taken);
 /* True while some lane has a batch in flight. */
 bool lanes_busy(struct lanes *l);
 
-/* The lane that adopts what may still be changed of an object. */
-unsigned lanes_index(const struct lanes *l, const char *object);
 /* Keys that may still be changed by a request whose sender is gone, covered by this intent of ours: to be
  * converged when `due` has come, and not to be acknowledged before. */
-void lanes_adopt(struct lanes *l, unsigned lane, int64_t intent, const struct tuple_key *keys, size_t n, mono_us due);
+void lanes_adopt(struct lanes *l, int64_t intent, const struct tuple_key *keys, size_t n, mono_us due);
 /* Intents that lanes hold now. Returns how many there are; fills at most `max`. */
 size_t lanes_intents(struct lanes *l, int64_t *out, size_t max);
 

@@ -32,7 +32,6 @@ struct lane {
     bool flying;           /* on its way to the store's answer */
     mono_us began;         /* with its last batch */
     struct batch *parcels; /* to be tried (again), in this order, before anything else */
-    struct late *lates;
     mono_us retry_at;      /* parcels wait until then */
     mono_us failing_since; /* no batch has got ahead since then; 0 = the last one did */
     bool dropped; /* source = outbox: hints were dropped while it got nowhere; their rows are to be read again */
@@ -49,10 +48,10 @@ struct lanes {
     _Atomic bool stopping;
     _Atomic size_t held[2]; /* others, revocations */
     _Atomic int busy;
-    _Atomic size_t lates;
 
     pthread_mutex_t work; /* what is to be done: below, and of each lane what it says */
     struct hint_table hints;
+    struct late *lates; /* any lane may take one: the lane that set it up may be getting nowhere by then */
     struct lane *looker; /* the one idle lane that wakes up by itself when something may begin; NULL = none */
     mono_us look_at;     /* when it does */
     unsigned flying;     /* lanes that are */
@@ -74,8 +73,9 @@ struct lanes {
 /* The thread of one lane. */
 void *lane_run(void *lane);
 /* With the mutex `work` held: */
-/* Put an entry (in no late batch, or in a shorter one) into this late batch. */
+/* Put an entry (in no late batch, or in a shorter one) into this late batch, which may stand in the list already. */
 void lanes_add_late(struct lanes *l, struct late *late, struct entry *e);
+void lanes_push_late(struct lanes *l, struct late *late);
 /* source = outbox: drop hints that wait behind a lane that gets nowhere beyond a lane's share of the window. */
 void lane_shed(struct lane *l);
 /* There may be something to do: wake a lane if so. */

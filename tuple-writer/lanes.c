@@ -136,12 +136,12 @@ void lanes_free(struct lanes *l)
     for (unsigned i = 0; i < l->n; i++) {
         struct lane *lane = &l->lane[i];
         parcels_free(lane->parcels);
-        for (struct late *late = lane->lates, *next; late; late = next) {
-            next = late->next;
-            free(late);
-        }
         worker_release(&lane->worker);
         pthread_cond_destroy(&lane->wake);
+    }
+    for (struct late *late = l->lates, *next; late; late = next) {
+        next = late->next;
+        free(late);
     }
     hint_table_release(&l->hints);
     for (struct offset_ref *r = l->done, *next; r; r = next) {
@@ -159,11 +159,6 @@ void lanes_free(struct lanes *l)
 }
 
 /* ---- sources ---- */
-unsigned lanes_index(const struct lanes *l, const char *object)
-{
-    return (unsigned)(tuple_object_hash(object) % l->n);
-}
-
 void lanes_offer(struct lanes *l, const struct hint *hints, size_t n)
 {
     pthread_mutex_lock(&l->work);
@@ -240,9 +235,8 @@ bool lanes_busy(struct lanes *l)
 }
 
 /* ---- the keeper ---- */
-void lanes_adopt(struct lanes *l, unsigned lane, int64_t intent, const struct tuple_key *keys, size_t n, mono_us due)
+void lanes_adopt(struct lanes *l, int64_t intent, const struct tuple_key *keys, size_t n, mono_us due)
 {
-    struct lane *to = &l->lane[lane];
     struct late *late = calloc(1, sizeof *late);
     if (!late)
         return; /* it stays in relata.inflight and is found again */
@@ -262,10 +256,8 @@ void lanes_adopt(struct lanes *l, unsigned lane, int64_t intent, const struct tu
             e->late_until = due;
         lanes_add_late(l, late, e);
     }
-    late->next = to->lates;
-    to->lates = late;
-    atomic_fetch_add(&l->lates, 1);
-    pthread_cond_signal(&to->wake);
+    lanes_push_late(l, late);
+    lanes_call(l);
     pthread_mutex_unlock(&l->work);
 }
 
@@ -285,9 +277,9 @@ size_t lanes_intents(struct lanes *l, int64_t *out, size_t max)
         put(out, max, &n, atomic_load(&lane->worker.intent));
         for (struct batch *b = lane->parcels; b; b = b->next)
             put(out, max, &n, b->intent);
-        for (struct late *late = lane->lates; late; late = late->next)
-            put(out, max, &n, late->intent);
     }
+    for (struct late *late = l->lates; late; late = late->next)
+        put(out, max, &n, late->intent);
     pthread_mutex_unlock(&l->work);
     return n;
 }
@@ -319,12 +311,15 @@ void lanes_metrics(struct lanes *l)
 {
     metric_set(&m_keys_held, (double)(lanes_held(l, false) + lanes_held(l, true)));
     metric_set(&m_lanes_busy, atomic_load(&l->busy));
-    metric_set(&m_late_open, (double)atomic_load(&l->lates));
+    size_t late = 0;
     mono_us now = clock_mono_us(), oldest = now;
     pthread_mutex_lock(&l->work);
     for (unsigned i = 0; i < l->n; i++)
         if (l->lane[i].failing_since)
             oldest = deadline_min(oldest, l->lane[i].failing_since);
+    for (const struct late *at = l->lates; at; at = at->next)
+        late++;
     pthread_mutex_unlock(&l->work);
+    metric_set(&m_late_open, (double)late);
     metric_set(&m_lane_age, (double)(now - oldest) / 1e6);
 }

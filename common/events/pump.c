@@ -5,10 +5,11 @@
  * that a frozen server costs one wait, not one per batch, and the queue holds no more than its waiters.
  */
 #include "common/events/pump.h"
-#include "common/base/wait.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+#include "common/base/wait.h"
 
 #define CONNECT_AGAIN_MS 1000
 

@@ -291,8 +291,8 @@ static bool others_acknowledged(void *arg)
     return harness_sql_int(arg, "SELECT count(*) FROM relata.outbox WHERE object <> 'doc:1'") == 0;
 }
 
-/* Twenty objects wait for their late window; when it is over, one of them is under way in another lane that gets
- * nowhere. The others are written again and acknowledged. */
+/* Twenty objects wait for their late window; when it is over, one of them is under way in a lane that gets nowhere,
+ * mostly the one that wrote all twenty. The others are written again and acknowledged. */
 static void test_a_late_batch_does_not_wait_for_one_of_its_objects(void **state)
 {
     struct harness *h = *state;
