@@ -61,7 +61,7 @@ run_recvlogical() {
 run_debezium() {
     local seconds cpu kib password=${SERVICES_PG_DSN#*:*:}
     progress "run $1 of $RUNS: Debezium"
-    PGPASSWORD=${password%%@*} run java -Xmx256m -cp "$DEBEZIUM/*:$ROOT/build/bench-classes" Engine 127.0.0.1 \
+    PGPASSWORD=${password%%@*} run java -Xmx256m -XX:-UsePerfData -cp "$DEBEZIUM/*:$ROOT/build/bench-classes" Engine 127.0.0.1 \
         "$SERVICES_PG_PORT" postgres relay "dbz_$1" "$SERVICES_KAFKA_BROKERS" relata.tuple-changes "$RELAY_ROWS" \
         "$DIR/scratch/offsets_$1" >"$DIR/debezium" 2>>"$DIR/log/debezium.log" || fail "Debezium failed: $(last_words debezium)"
     read -r seconds cpu kib <"$DIR/debezium"
