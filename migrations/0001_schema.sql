@@ -290,7 +290,8 @@ GRANT SELECT ON relata.tuple, relata.owned, relata.request, relata.lag, relata.r
 GRANT SELECT, INSERT, UPDATE, DELETE ON relata.inflight, relata.probe TO relata_writer;
 GRANT SELECT, INSERT, UPDATE ON relata.writer, relata.dead_letter, relata.store TO relata_writer;
 
-GRANT SELECT ON relata.outbox, relata.tuple, relata.dead_letter, relata.store, relata.owned, relata.lag TO relata_lister;
+GRANT SELECT ON relata.outbox, relata.tuple, relata.dead_letter, relata.store, relata.owned, relata.lag, relata.writer
+    TO relata_lister;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA relata TO relata_auditor, relata_repair;
 -- relatactl: pin and owned relations, replay and drop of dead letters, adopt (ledger rows without outbox rows), retention.

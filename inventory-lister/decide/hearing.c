@@ -13,16 +13,16 @@
 #include "common/events/events.h"
 #include "inventory-lister/decide/world_internal.h"
 
-#define WRITERS 64
 #define MODELS 8          /* held at once, before an event flushes instead */
-#define FORGET 10         /* times the time-out */
 #define SUBSCRIBE_MS 1000 /* one try */
 #define RESUBSCRIBE_S 60  /* of silence: the connection may have been given up for good */
 #define WATCH_MS 100
 
 struct writer {
-    int64_t id, epoch;
-    mono_us heard;
+    struct hearing_writer is;
+    mono_us heard; /* or since when it is known, if it never was */
+    bool ever;     /* heard */
+    bool ended;    /* it had, when Postgres was asked after it was last heard */
 };
 
 struct hearing {
@@ -39,7 +39,7 @@ struct hearing {
     bool stopping;
     bool blind;
     mono_us last; /* heartbeat of any writer, or subscription */
-    struct writer writers[WRITERS];
+    struct writer writers[HEARING_WRITERS];
     int nwriters;
 
     pthread_t thread;
@@ -51,20 +51,49 @@ static mono_us timeout_us(const struct hearing *h)
     return 1000 * h->cfg->heartbeat_timeout_ms;
 }
 
-/* With mu held: forget who is gone; true if every writer that is known was heard lately, and there is one. */
+/* With mu held: true if every writer that is known was heard lately, and there is one. One that is silent and has ended
+ * is forgotten, but counts once more: what it may have done last is behind the flush that follows. */
 static bool all_heard(struct hearing *h, mono_us now)
 {
-    bool all = true;
+    bool all = true, any = false;
     int n = 0;
     for (int i = 0; i < h->nwriters; i++) {
-        mono_us silent = now - h->writers[i].heard;
-        if (silent > FORGET * timeout_us(h))
-            continue;
-        all &= silent <= timeout_us(h);
-        h->writers[n++] = h->writers[i];
+        struct writer *w = &h->writers[i];
+        bool silent = now - w->heard > timeout_us(h);
+        all &= !silent;
+        any |= w->ever && !silent;
+        if (!silent || !w->ended)
+            h->writers[n++] = *w;
     }
     h->nwriters = n;
-    return all && n > 0;
+    return all && any;
+}
+
+/* With mu held: the place of a writer, known or new. */
+static struct writer *place_of(struct hearing *h, struct hearing_writer who)
+{
+    struct writer *w = h->writers, *longest = w;
+    for (; w < h->writers + h->nwriters; w++) {
+        if (w->is.id == who.id && w->is.epoch == who.epoch)
+            return w;
+        longest = w->heard < longest->heard ? w : longest;
+    }
+    if (h->nwriters == HEARING_WRITERS) /* more than anybody has: the one that is silent for longest gives way */
+        w = longest;
+    else
+        h->nwriters++;
+    *w = (struct writer){.is = who, .heard = clock_mono_us()};
+    return w;
+}
+
+void hearing_living(struct hearing *h, const struct hearing_writer *living, size_t n, mono_us asked)
+{
+    pthread_mutex_lock(&h->mu);
+    for (int i = 0; i < h->nwriters; i++)
+        h->writers[i].ended = h->writers[i].heard < asked;
+    for (size_t i = 0; i < n && i < HEARING_WRITERS; i++)
+        place_of(h, living[i])->ended = false;
+    pthread_mutex_unlock(&h->mu);
 }
 
 /* With mu held. */
@@ -85,19 +114,12 @@ static void see(struct hearing *h, bool heard)
 
 static void beat(struct hearing *h, const struct events_seen *seen)
 {
-    mono_us now = clock_mono_us();
-    int i = 0;
     pthread_mutex_lock(&h->mu);
-    h->last = now;
-    while (i < h->nwriters && !(h->writers[i].id == seen->writer_id && h->writers[i].epoch == seen->epoch))
-        i++;
-    if (i == WRITERS) /* more than anybody has: the one that is silent for longest gives way */
-        for (int k = i = 0; k < WRITERS; k++)
-            i = h->writers[k].heard < h->writers[i].heard ? k : i;
-    else if (i == h->nwriters)
-        h->nwriters++;
-    h->writers[i] = (struct writer){seen->writer_id, seen->epoch, now};
-    see(h, all_heard(h, now));
+    struct writer *w = place_of(h, (struct hearing_writer){seen->writer_id, seen->epoch});
+    w->heard = h->last = clock_mono_us();
+    w->ever = true;
+    w->ended = false;
+    see(h, all_heard(h, w->heard));
     pthread_mutex_unlock(&h->mu);
 }
 

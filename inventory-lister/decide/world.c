@@ -176,6 +176,31 @@ static enum status read_pin(struct world *w, struct pin *pin, struct err *err)
     return st;
 }
 
+/* Which writers of the store live: each registers and holds a lock as long as its session (docs/sql.md). If that cannot
+ * be read, what was read last stays. */
+static enum status read_living(struct world *w, struct err *err)
+{
+    struct hearing_writer living[HEARING_WRITERS];
+    struct pg_result *r = NULL;
+    mono_us asked = clock_mono_us();
+    const struct pg_param params[] = {pg_p_text(w->cfg.store_name)};
+    enum status st =
+        pg_query(w->pg, "lister_living",
+                 "SELECT w.id, w.epoch FROM pg_locks l JOIN relata.writer w ON w.id = l.objid::bigint "
+                 "WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.classid::bigint = 1380270081 "
+                 "AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) "
+                 "AND w.store = $1",
+                 params, 1, deadline_in_ms(CALL_MS), &r, err);
+    if (st != ST_OK)
+        return st;
+    size_t n = 0;
+    for (int i = 0; i < pg_rows(r) && n < HEARING_WRITERS; i++)
+        living[n++] = (struct hearing_writer){pg_int(r, i, 0), pg_int(r, i, 1)};
+    pg_result_free(r);
+    hearing_living(w->hearing, living, n, asked);
+    return ST_OK;
+}
+
 static enum status parse_model(struct held *next, const char *json, struct err *err)
 {
     struct model *m;
@@ -244,6 +269,8 @@ static void step(struct world *w)
     struct pin pin = {0};
     struct err err = {0};
     enum status st = read_pin(w, &pin, &err);
+    if (st == ST_OK)
+        st = read_living(w, &err);
     if (st == ST_OK) {
         follow(w, &pin);
         return;

@@ -385,10 +385,12 @@ static void test_events_of_another_store_are_none_of_ours(void **state)
     close_lister(l);
 }
 
+#define OTHER 8, 2000
+
 static bool two_are_heard(void *arg)
 {
     struct wanted *w = arg;
-    raw_events_beat(w->l->writer, 8, 2000, NULL, 0);
+    raw_events_beat(w->l->writer, OTHER, NULL, 0);
     raw_events_beat(w->l->writer, WRITER, NULL, 0);
     return !cache_suspect(w->l->cache, &w->key, clock_mono_us());
 }
@@ -400,16 +402,52 @@ static bool blind_though_one_is_heard(void *arg)
     return cache_suspect(w->l->cache, &w->key, clock_mono_us());
 }
 
+/* A session as that of a writer that lives. */
+static struct pg *writer_session(struct harness *h, int id, int epoch)
+{
+    struct pg *pg = harness_connect(h, NULL);
+    struct err err;
+    harness_sqlf(
+        h, "INSERT INTO relata.writer (id, store, name, epoch) OVERRIDING SYSTEM VALUE VALUES (%d, '%s', 't', %d)", id,
+        h->id, epoch);
+    if (pg_exec(pg, harness_strf(h, "SELECT pg_advisory_lock(1380270081, %d)", id), deadline_in_ms(WAIT_MS), &err) !=
+        ST_OK)
+        fail_msg("%s", err.text);
+    return pg;
+}
+
+static bool sees_though_one_is_silent(void *arg)
+{
+    return !blind_though_one_is_heard(arg);
+}
+
+/* A writer that is cut off from NATS, but goes on, is waited for; one that has ended is not. */
 static void test_P08_one_silent_writer_of_two_makes_blind(void **state)
 {
     struct harness *h = *state;
     struct lister *l = hearing_lister(h, harness_ms(400));
     struct wanted w = {.l = l, .key = key_of(l, "viewer", "user:anne", "doc:1")};
+    struct pg *session = writer_session(h, OTHER);
     assert_eventually(two_are_heard, &w, WAIT_MS);
     assert_true(fill_taken(l, &w.key));
     assert_eventually(blind_though_one_is_heard, &w, WAIT_MS);
-    expect_sight(l, true); /* the silent one is forgotten in the end */
+    assert_false(eventually(sees_though_one_is_silent, &w, 6000)); /* far more than it takes to ask who lives */
+    pg_close(session);
+    assert_eventually(sees_though_one_is_silent, &w, WAIT_MS);
     assert_false(cached(l, &w.key));
+    close_lister(l);
+}
+
+/* It has not been heard at all: its NATS settings may be wrong. */
+static void test_P08_a_writer_that_lives_and_was_never_heard_makes_blind(void **state)
+{
+    struct harness *h = *state;
+    struct lister *l = hearing_lister(h, harness_ms(400));
+    struct wanted w = {.l = l, .key = key_of(l, "viewer", "user:anne", "doc:1")};
+    struct pg *session = writer_session(h, OTHER);
+    assert_eventually(blind_though_one_is_heard, &w, WAIT_MS);
+    assert_eventually(two_are_heard, &w, WAIT_MS);
+    pg_close(session);
     close_lister(l);
 }
 
@@ -501,6 +539,7 @@ int main(void)
         HARNESS_TEST(test_an_old_model_that_is_held_follows_events_too, base | HARNESS_NATS),
         HARNESS_TEST(test_events_of_another_store_are_none_of_ours, base | HARNESS_NATS),
         HARNESS_TEST(test_P08_one_silent_writer_of_two_makes_blind, base | HARNESS_NATS),
+        HARNESS_TEST(test_P08_a_writer_that_lives_and_was_never_heard_makes_blind, base | HARNESS_NATS),
         HARNESS_TEST(test_P08_a_restart_of_NATS_is_survived_and_flushes, base | HARNESS_OWN_NATS),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
