@@ -61,7 +61,7 @@ static struct cfg_nats settings(const char *url)
                              .ca_file = none,
                              .cert_file = none,
                              .key_file = none,
-                             .flush_timeout_ms = 500};
+                             .flush_timeout_ms = harness_ms(500)};
 }
 
 static struct listener *listen_to(const char *url, const char *store)
@@ -140,7 +140,7 @@ static bool two_epochs(void *arg)
 {
     struct rebirth *r = arg;
     events_heartbeat(r->p);
-    return new_epochs(r->l) == 2;
+    return new_epochs(r->l) >= 2; /* more if it connected more than once */
 }
 
 static struct seen last_on(struct listener *l, const char *subject)
@@ -392,31 +392,60 @@ static void test_bad_settings(void **state)
 }
 
 /* ---- the writer's events ---- */
+/* The server is shared with other tests, whose writers' store has the same name. */
+struct told {
+    struct listener *l;
+    const char *object;
+    int64_t writer_id, epoch;
+};
+
+static bool revocation_was_told(void *arg)
+{
+    struct told *t = arg;
+    int seen = 0;
+    bool last = true;
+    pthread_mutex_lock(&t->l->mu);
+    for (size_t i = 0; i < t->l->n; i++) {
+        if (strcmp(t->l->items[i].first, t->object) != 0)
+            continue;
+        seen++;
+        last = t->l->items[i].present;
+    }
+    pthread_mutex_unlock(&t->l->mu);
+    return seen >= 2 && !last;
+}
+
+static bool writer_beats(void *arg)
+{
+    struct told *t = arg;
+    bool found = false;
+    pthread_mutex_lock(&t->l->mu);
+    for (size_t i = 0; i < t->l->n && !found; i++) {
+        const struct seen *s = &t->l->items[i];
+        found = s->heartbeat && s->gap == 0 && !s->unknown && s->writer_id == t->writer_id && s->epoch == t->epoch;
+    }
+    pthread_mutex_unlock(&t->l->mu);
+    return found;
+}
+
 static void test_the_writer_tells_what_it_wrote(void **state)
 {
     struct harness *h = *state;
     struct listener *l = listen_to(h->nats_url, "default");
-    struct proc *w = writer_start(h, NULL);
-    char object[64];
-    snprintf(object, sizeof object, "doc:%s", h->id); /* the server is shared with other tests */
+    struct proc *w = writer_start(h, "--set", harness_strf(h, "nats.flush_timeout=%dms", harness_ms(5000)), NULL);
+    const char *object = harness_strf(h, "doc:%s", h->id);
+    assert_metric_eventually(w, "relata_writer_events_connected", 1, WAIT_MS);
     grant_tuple(h, object, "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
     revoke_tuple(h, object, "viewer", "user:x");
     assert_converged(h, CONVERGE_MS);
-    expect(l, NULL, 0, 1, NULL);
-    int seen = 0;
-    bool last = true;
-    pthread_mutex_lock(&l->mu);
-    for (size_t i = 0; i < l->n; i++) {
-        if (strcmp(l->items[i].first, object) != 0)
-            continue;
-        seen++;
-        last = l->items[i].present;
-    }
-    pthread_mutex_unlock(&l->mu);
-    assert_true(seen >= 2);
-    assert_false(last);
-    assert_true(proc_metric(w, "relata_writer_events_total") >= 2);
+    struct told told = {.l = l,
+                        .object = object,
+                        .writer_id = harness_sql_int(h, "SELECT id FROM relata.writer ORDER BY id DESC LIMIT 1"),
+                        .epoch = harness_sql_int(h, "SELECT epoch FROM relata.writer ORDER BY id DESC LIMIT 1")};
+    assert_eventually(revocation_was_told, &told, WAIT_MS);
+    assert_eventually(writer_beats, &told, WAIT_MS);
+    assert_metric_eventually(w, "relata_writer_events_total", 2, WAIT_MS);
     proc_stop(w);
     listener_free(l);
 }

@@ -192,12 +192,13 @@ static void test_W17_a_revocation_between_the_two_calls_wins(void **state)
     struct harness *h = *state;
     struct fake_store *f = fake_store_start(h->store_url);
     struct proc *w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set",
-                                  "store.request_timeout=60s", NULL);
+                                  "store.request_timeout=60s", "--set",
+                                  harness_strf(h, "store.late_window=%dms", harness_ms(20000)), NULL);
     insert_condition(h, "'in_hours'", "'{\"from\": 9, \"until\": 17}'");
     assert_converged(h, CONVERGE_MS);
     int between = fake_store_rule(
         f, &(struct fake_rule){
-               .path = "/write", .body = "\"deletes\"", .times = 1, .action = FAKE_PASS, .delay_ms = harness_ms(1500)});
+               .path = "/write", .body = "\"deletes\"", .times = 1, .action = FAKE_PASS, .delay_ms = harness_ms(3000)});
     insert_condition(h, "'in_hours'", "'{\"from\": 10, \"until\": 17}'");
     assert_rule_used(f, between, 1);
     assert_presence_eventually(h, false, "doc:1", "viewer", "user:x");
@@ -270,7 +271,10 @@ static void test_a_sleeping_reader_is_woken(void **state)
         const char *object = harness_strf(h, "doc:%d", i);
         if (i % 4 == 0)
             assert_sql_eventually(
-                h, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1380270083", "1", WAIT_MS);
+                h,
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1380270083 AND granted "
+                "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                "1", WAIT_MS);
         grant_tuple(h, object, "viewer", "user:x");
         assert_presence_eventually(h, true, object, "viewer", "user:x");
     }

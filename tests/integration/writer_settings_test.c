@@ -15,10 +15,11 @@ static void test_O02_name_lanes_and_batch(void **state)
     for (int i = 0; i < write_count(f); i++)
         assert_in_range(write_size(f, i), 1, 7);
     assert_true(proc_metric(w, "relata_writer_send_limit") == 3);
-    assert_int_equal(
+    /* A lane connects when it first has something to do. */
+    assert_in_range(
         harness_sql_int(h, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'relata tuple-writer lane' "
                            "AND datname = current_database()"),
-        3);
+        2, 3);
     proc_stop(w);
     fake_store_stop(f);
 }
@@ -53,9 +54,9 @@ static void test_O02_retry_bounds(void **state)
     grant_tuple(h, "doc:1", "viewer", "user:x");
     assert_rule_used(f, rule, 20);
     proc_stop(w);
+    int before = write_count(f);
     w = writer_start(h, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set", "writer.retry_min=60s",
                      "--set", "writer.retry_max=60s", "--set", "store.late_window=100ms", NULL);
-    int before = write_count(f);
     assert_metric_eventually(w, "relata_writer_retries_total{class=\"unknown\"}", 1, WAIT_MS);
     nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
     assert_int_equal(write_count(f) - before, 1);
