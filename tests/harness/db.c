@@ -34,6 +34,17 @@ struct pg *harness_connect(struct harness *h, const char *dsn)
     return connect_to(dsn != NULL ? dsn : h->dsn);
 }
 
+void harness_commits_wait(struct harness *h)
+{
+    struct pg *probe = harness_connect(h, NULL);
+    enum status st = ST_OK;
+    for (mono_us end = deadline_in_ms(harness_ms(30000)); st != ST_UNKNOWN && clock_mono_us() < end; usleep(10000))
+        st = pg_query(probe, NULL, "SELECT pg_logical_emit_message(true, 'test', 'probe')", NULL, 0,
+                      deadline_in_ms(harness_ms(500)), NULL, NULL);
+    assert_int_equal(st, ST_UNKNOWN);
+    pg_close(probe);
+}
+
 void harness_sql(struct harness *h, const char *sql)
 {
     run(h->pg, sql);

@@ -96,6 +96,9 @@ void harness_sqlf(struct harness *h, const char *fmt, ...) __attribute__((format
 /* First column of the first row, "" if there is none or NULL. Valid until the test ends. */
 const char *harness_sql_text(struct harness *h, const char *sql);
 int64_t harness_sql_int(struct harness *h, const char *sql);
+/* After synchronous_standby_names was set to one that does not exist: wait until commits wait for it, which they do
+ * when the checkpointer, too, has read the setting. */
+void harness_commits_wait(struct harness *h);
 /* Another connection to the test's database; NULL dsn = h->dsn. Close it with pg_close. */
 struct pg *harness_connect(struct harness *h, const char *dsn);
 /* The DSN of the test's database with another user, host:port (e.g. of a proxy) or database; NULL = unchanged. */

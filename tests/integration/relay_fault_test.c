@@ -52,6 +52,8 @@ static void kafka_frozen(struct harness *h, int mode)
     struct proc *p = start(h, mode);
     struct topic_reader *r = topic_read(h, h->topic);
     proc_ready_wait(p, SOON);
+    if (mode == WAL)
+        assert_logged(p, "msg=streaming", SOON);
     grants(h, "a", 100);
     assert_topic_has(r, "SELECT id FROM relata.outbox", SOON);
     harness_service(h, "freeze", "kafka");
@@ -250,7 +252,7 @@ static void test_a_hanging_upkeep_does_not_hold_the_end_up(void **state)
     struct harness *h = *state;
     struct proc *p =
         relay_start(h, "--set", "relay.topic_partitions=1", "--set", "relay.maintain_interval=100ms", NULL);
-    proc_ready_wait(p, SOON);
+    assert_logged(p, "msg=streaming", SOON); /* making the slot would wait for the lock's transaction, too */
     struct pg *other = harness_connect(h, NULL);
     struct err err;
     if (pg_exec(other, "BEGIN; LOCK TABLE relata.request", deadline_in_ms(harness_ms(SOON)), &err) != ST_OK)

@@ -32,6 +32,8 @@ static struct proc *resending(struct harness *h, int mode)
         relay_start(h, "--set", modes[mode], "--set", "relay.topic_partitions=3", "--set", "relay.resend_after=2s",
                     "--set", "relay.writer_group=w.%s", "--set", "kafka.topic.metadata.refresh.interval.ms=500", NULL);
     proc_ready_wait(p, SOON);
+    if (mode == WAL) /* before that, what is sent may be sent once more by the new stream */
+        assert_logged(p, "msg=streaming", SOON);
     return p;
 }
 
@@ -67,22 +69,31 @@ static void test_rows_lost_by_the_writers_are_sent_again_poll(void **state)
     lost_by_the_writers(*state, POLL);
 }
 
+/* What is read is committed, repetitions too: what nobody has read would explain the pending rows. */
+static bool all_came(void *arg)
+{
+    struct topic_reader *r = arg;
+    topic_reader_commit(r);
+    return (int64_t)topic_distinct(r) == harness_sql_int(r->h, "SELECT count(*) FROM relata.outbox");
+}
+
 static void topic_wiped(struct harness *h, int mode, bool made_anew)
 {
     struct proc *p = resending(h, mode);
     struct topic_reader *r = topic_read_as(h, h->topic, "w.default");
     grants(h, "a", 300);
     assert_topic_has(r, "SELECT id FROM relata.outbox", SOON);
+    proc_freeze(p); /* what is committed may be sent again soon, and would make the topic again too early */
     topic_reader_commit(r);
     topic_reader_free(r);
     topic_delete(h, h->topic);
     if (made_anew)
         topic_create(h, h->topic, 5, NULL);
+    proc_continue(p);
     grants(h, "b", 100);
     r = topic_read_as(h, h->topic, "w.default");
     assert_topic_has(r, "SELECT id FROM relata.outbox WHERE subject LIKE 'user:b%'", SOON);
-    topic_reader_commit(r);
-    assert_topic_has(r, "SELECT id FROM relata.outbox", SOON);
+    assert_eventually(all_came, r, SOON);
     topic_reader_free(r);
     proc_stop(p);
 }

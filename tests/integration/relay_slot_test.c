@@ -45,10 +45,10 @@ static struct proc *start_ready(struct harness *h)
 
 static void drop_slot(struct harness *h)
 {
-    for (int i = 0; i < 200; i++) {
+    for (mono_us end = deadline_in_ms(harness_ms(SOON)); clock_mono_us() < end;) {
         struct err err;
         harness_sqlf(h,
-                     "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '%s' "
+                     "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots WHERE slot_name = '%s' "
                      "AND active_pid IS NOT NULL",
                      slot_name(h));
         if (pg_exec(h->pg, harness_strf(h, "SELECT pg_drop_replication_slot('%s')", slot_name(h)), deadline_in_ms(5000),
@@ -239,18 +239,6 @@ static void test_crash_in_the_middle_of_a_handover(void **state)
     proc_stop(p);
 }
 
-/* The server takes the setting over some time after the reload. */
-static void wait_until_commits_wait(struct harness *h)
-{
-    struct pg *probe = harness_connect(h, NULL);
-    enum status st = ST_OK;
-    for (int i = 0; st != ST_UNKNOWN && i < 200; i++)
-        st = pg_query(probe, NULL, "SELECT pg_logical_emit_message(true, 'test', 'probe')", NULL, 0,
-                      deadline_in_ms(100), NULL, NULL);
-    assert_int_equal(st, ST_UNKNOWN);
-    pg_close(probe);
-}
-
 static void *commit_and_wait(void *arg)
 {
     struct err err;
@@ -280,7 +268,7 @@ static void test_handover_waits_for_commits_that_are_not_visible_yet(void **stat
 
     harness_sql(h, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
     harness_sql(h, "SELECT pg_reload_conf()");
-    wait_until_commits_wait(h);
+    harness_commits_wait(h);
     struct pg *t = open_transaction(h, &xid_t); /* the highest xid: above what snapshots call their end */
     exec(t, "INSERT INTO relata.outbox (op, object, relation, subject) VALUES ('write', 'doc:t', 'viewer', 'user:a')");
     pthread_t thread;
@@ -353,6 +341,8 @@ static void test_slot_that_somebody_reads(void **state)
     struct harness *h = *state;
     struct proc *p = start_ready(h);
     proc_stop(p);
+    assert_sql_eventually(
+        h, harness_strf(h, "SELECT active FROM pg_replication_slots WHERE slot_name = '%s'", slot_name(h)), "f", SOON);
     struct pg *thief = NULL;
     struct err err;
     struct pg_config cfg = {.dsn = h->dsn, .application_name = "somebody", .replication = true};

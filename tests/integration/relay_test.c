@@ -16,6 +16,8 @@ static struct proc *start(struct harness *h, int mode)
 {
     struct proc *p = relay_start(h, "--set", modes[mode], "--set", "relay.topic_partitions=4", NULL);
     proc_ready_wait(p, SOON);
+    if (mode == WAL) /* before that, what is sent may be sent once more by the new stream */
+        assert_logged(p, "msg=streaming", 2 * SOON);
     return p;
 }
 
@@ -271,7 +273,7 @@ static void test_large_transaction_is_not_buffered(void **state)
 {
     struct harness *h = *state;
     struct proc *p = relay_start(h, "--set", "relay.topic_partitions=4", "--set", "relay.in_flight=2000", NULL);
-    proc_ready_wait(p, SOON);
+    assert_logged(p, "msg=streaming", 2 * SOON);
     harness_sql(
         h, "SELECT relata.write_tuples(array_agg('doc:' || i), array_agg('viewer'::text), array_agg('user:a'::text)) "
            "FROM generate_series(1, 60000) i");
