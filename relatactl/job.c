@@ -5,8 +5,10 @@
 
 #define JOB_CLASS "1380270086"
 #define RECONNECT_MS 60000
+#define ENDING_MS 1000 /* how long the server may take to notice that a relatactl has ended */
+#define RETRY_MS 50
 
-enum status job_lock(struct ctl *ctl, const char *kind, struct err *err)
+static enum status try_lock(struct ctl *ctl, const char *kind, struct err *err)
 {
     const struct pg_param params[] = {pg_p_text(kind), pg_p_text(ctl->settings.store.name)};
     struct pg_result *r = NULL;
@@ -19,6 +21,18 @@ enum status job_lock(struct ctl *ctl, const char *kind, struct err *err)
     return st;
 }
 
+enum status job_lock(struct ctl *ctl, const char *kind, struct err *err)
+{
+    mono_us deadline = deadline_in_ms(ENDING_MS);
+    for (;;) {
+        enum status st = try_lock(ctl, kind, err);
+        if (st != ST_CONFLICT || clock_mono_us() >= deadline)
+            return st;
+        if (stop_sleep_until(deadline_in_ms(RETRY_MS)) == ST_STOPPED)
+            return err_set(err, ST_STOPPED, "", "interrupted");
+    }
+}
+
 enum status job_reconnect(struct ctl *ctl, const char *kind, struct err *err)
 {
     mono_us deadline = deadline_in_ms(RECONNECT_MS);
@@ -26,7 +40,7 @@ enum status job_reconnect(struct ctl *ctl, const char *kind, struct err *err)
         enum status st = pg_reopen(ctl->pg, deadline, err);
         if (st != ST_OK)
             return st;
-        st = job_lock(ctl, kind, err);
+        st = try_lock(ctl, kind, err);
         /* Our own former session may hold it until the server notices its end. */
         if (st != ST_CONFLICT || clock_mono_us() >= deadline)
             return st;

@@ -17,7 +17,8 @@ struct job {
     bool resumed; /* an unfinished one of the same store was found */
 };
 
-/* Take the lock. ST_CONFLICT if another process has it. */
+/* Take the lock. ST_CONFLICT if another process has it, and not only for the moment until the server notices its end;
+ * ST_STOPPED if interrupted meanwhile. */
 enum status job_lock(struct ctl *ctl, const char *kind, struct err *err) MUST_CHECK;
 /* Find an unfinished job of this store, unless `anew`; else start one. */
 enum status job_begin(struct ctl *ctl, struct job *job, const char *kind, const char *store_id, bool anew,

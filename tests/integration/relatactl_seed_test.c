@@ -167,12 +167,12 @@ static void test_seed_undoes_its_own_late_write(void **state)
     struct fake_store *f = fake_store_start(h->store_url);
     int late = fake_store_rule(
         f, &(struct fake_rule){
-               .path = "/write", .body = "doc:50\"", .times = 1, .action = FAKE_LATE, .delay_ms = harness_ms(3000)});
+               .path = "/write", .body = "doc:50\"", .times = 1, .action = FAKE_LATE, .delay_ms = harness_ms(6000)});
     grant_many(h, 300);
     struct proc *p =
         ctl_start(h, fake_store_url(f),
                   CTL("seed", "--json", "--set", harness_strf(h, "store.request_timeout=%dms", harness_ms(1000)),
-                      "--set", harness_strf(h, "store.late_window=%dms", harness_ms(4000))));
+                      "--set", harness_strf(h, "store.late_window=%dms", harness_ms(9000))));
     assert_store_has_eventually(h, &key); /* the repetition */
     assert_int_equal(fake_store_used(f, late), 1);
     assert_int_equal(fake_store_late_pending(f), 1);
@@ -321,7 +321,7 @@ static void test_seed_two_at_once(void **state)
     const char *out;
     struct fake_store *f = fake_store_start(h->store_url);
     grant_many(h, 1000);
-    fake_store_rule(f, &(struct fake_rule){.path = "/write", .action = FAKE_PASS, .delay_ms = 200});
+    fake_store_rule(f, &(struct fake_rule){.path = "/write", .action = FAKE_PASS, .delay_ms = 400});
     struct proc *p = ctl_start(h, fake_store_url(f), CTL("seed", "--in-flight", "1"));
     assert_sql_eventually(h, "SELECT count(*) > 0 FROM relata.inflight", "t", WAIT_MS);
     assert_int_equal(ctl_run(h, NULL, &out, CTL("seed")), 3);
