@@ -106,9 +106,10 @@ bool queue_reserve(struct queue *q);
 /* False: the queue is being freed, the place is given back. */
 bool queue_push(struct queue *q, struct job *job) MUST_CHECK;
 void queue_cancel(struct queue *q);
-/* Ends the workers: they finish what they run, the rest is answered 503. From then on there is no place any more: the
- * queue may be asked until it is freed. Accepts NULL. */
-void queue_stop(struct queue *q);
+/* From now on there is no place any more, and what no worker has begun is answered 503. The queue may be asked until it
+ * is freed. Accepts NULL. */
+void queue_close(struct queue *q);
+void queue_stop(struct queue *q); /* closes it, and waits for what the workers run; accepts NULL */
 void queue_free(struct queue *q); /* stops it too; accepts NULL */
 
 /* ---- in and out ---- */

@@ -137,7 +137,7 @@ enum status queue_new(struct queue **out, const struct cfg_http *cfg, const stru
     return ST_OK;
 }
 
-void queue_stop(struct queue *q)
+void queue_close(struct queue *q)
 {
     if (!q)
         return;
@@ -145,6 +145,13 @@ void queue_stop(struct queue *q)
     q->stop = true;
     pthread_cond_broadcast(&q->wake);
     pthread_mutex_unlock(&q->lock);
+}
+
+void queue_stop(struct queue *q)
+{
+    if (!q)
+        return;
+    queue_close(q);
     for (int64_t i = 0; i < q->nworkers; i++) {
         if (q->workers[i].created)
             pthread_join(q->workers[i].thread, NULL);

@@ -318,6 +318,7 @@ void http_free(struct http *h)
         return;
     atomic_store(&h->draining, true);
     quiesce(h);
+    queue_close(h->queue); /* first: what a worker takes from now on is not run, so what is cancelled next is all */
     if (h->watch)
         watch_cancel_all(h->watch);
     queue_stop(h->queue);
