@@ -53,7 +53,9 @@ cat >"$DIR/lister.ini" <<END
 dsn = $DSN
 [store]
 url = $SERVICES_OPENFGA_URL
+request_timeout = 30s
 [http]
+request_timeout = 60s
 listen = 127.0.0.1:0
 url_file = $DIR/url
 [admin]

@@ -198,11 +198,13 @@ static inline void lister_ready(struct lister *l)
     l->url[strcspn(l->url, "\n")] = '\0';
 }
 
-/* Over things_table(); `more` are further "--set", "key=value" pairs ended by NULL. */
+/* Over things_table(), patient with a store that is slow on a busy machine; `more` are further "--set", "key=value"
+ * pairs ended by NULL. */
 #define lister_run(l, ...)                                                                                             \
     do {                                                                                                               \
         struct harness *lister_h = (l)->h;                                                                             \
-        (l)->p = lister_start(lister_h, "--set", harness_strf(lister_h, "http.url_file=%s", (l)->url_file), "--set",   \
+        (l)->p = lister_start(lister_h, "--set", "http.request_timeout=60s", "--set", "store.request_timeout=30s",     \
+                              "--set", harness_strf(lister_h, "http.url_file=%s", (l)->url_file), "--set",             \
                               harness_strf(lister_h, "callers.tokens_file=%s", tokens_file(lister_h)), "--set",        \
                               harness_strf(lister_h, "lister.token_keys_file=%s", (l)->keys_file), "--set",            \
                               "collection.things.table=public.things", "--set", "collection.things.type=doc", "--set", \

@@ -554,8 +554,8 @@ static void test_P04_min_token_and_events(void **state)
     things_table(h);
     harness_sql(h, "INSERT INTO public.things SELECT 'i' || i, 'n' || i, i FROM generate_series(1, 9) i");
     proc_ready_wait(writer, WAIT_MS);
-    lister_run(&l, "--set", "cache.allow_ttl=60s", "--set", "cache.deny_ttl=60s", "--set", "lister.min_token_wait=2s",
-               NULL);
+    lister_run(&l, "--set", "cache.allow_ttl=60s", "--set", "cache.deny_ttl=60s", "--set",
+               harness_strf(h, "lister.min_token_wait=%dms", harness_ms(5000)), NULL);
     for (int round = 0; round < 5; round++) {
         lister_get(&l, "t-anne", "/v1/inventory/things");
         assert_string_equal(buf_str(&l.body), "{\"items\":[],\"next_page_token\":\"\",\"complete\":true}");
@@ -687,9 +687,10 @@ static void test_model_changes_in_the_middle_of_a_request(void **state)
 
     things_for_faults(h);
     lister_run(&l, "--set", harness_strf(h, "store.url=%s", fake_store_url(f)), "--set", "cache.size=0", "--set",
-               "lister.batches=1", "--set", "http.request_timeout=120s", "--set", "store.request_timeout=100s", NULL);
+               "lister.batches=1", "--set", "http.request_timeout=300s", "--set", "store.request_timeout=300s", NULL);
     double reads = proc_metric(l.p, "relata_lister_model_reads_total");
-    fake_store_rule(f, &(struct fake_rule){.path = "/batch-check", .times = 1, .action = FAKE_PASS, .delay_ms = 6000});
+    fake_store_rule(
+        f, &(struct fake_rule){.path = "/batch-check", .times = 1, .action = FAKE_PASS, .delay_ms = harness_ms(15000)});
     fd = ask_by_hand("/v1/inventory/things?page_size=1000");
     assert_eventually(batch_came, f, WAIT_MS);
     harness_pin(h, h->store_id, harness_model_write(h, no_direct_model));
@@ -734,7 +735,9 @@ static void test_hanging_up_ends_the_checks(void **state)
 
 static void test_hanging_up_ends_the_statement(void **state)
 {
-    static const char waiting[] = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    static const char waiting[] =
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'public.things'::regclass AND database = "
+        "(SELECT oid FROM pg_database WHERE datname = current_database())";
     static const char sessions_sql[] = "SELECT max(pid) FROM pg_stat_activity WHERE datname = current_database() AND "
                                        "application_name = 'inventory-lister'";
     struct harness *h = *state;
