@@ -173,8 +173,12 @@ static enum status begin_checks(struct reader *r, struct fetch *f, struct err *e
     if (!f->text || !f->items)
         return err_set(err, ST_NOMEM, NULL, "no memory for a page");
     for (int i = 0; i < f->n; i++) {
+        size_t id_len = pg_len(f->rows, i, r->first_value);
         f->items[i] = (struct decide_item){.object = f->text + at, .relation = r->rq->relation};
-        at += (size_t)snprintf(f->text + at, need - at, "%s:%s", type, pg_text(f->rows, i, r->first_value)) + 1;
+        memcpy(f->text + at, type, type_len);
+        f->text[at + type_len] = ':';
+        memcpy(f->text + at + type_len + 1, pg_text(f->rows, i, r->first_value), id_len + 1);
+        at += type_len + id_len + 2;
     }
     return f->n == 0 ? ST_OK : decide_start(r->d, r->rq->query, f->items, (size_t)f->n, &f->group, err);
 }
