@@ -40,8 +40,9 @@ static enum status park(void *arg, const char *store, int64_t outbox_id, uint64_
     return ST_OK;
 }
 
-static int setup(void **state)
+static int setup_lingering(void **state, const char *linger_ms)
 {
+    char linger[8];
     struct world *w = calloc(1, sizeof *w);
     char reason[256];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -51,9 +52,10 @@ static int setup(void **state)
     rd_kafka_mock_topic_create(w->cluster, "t", 1, 1);
     char servers[256];
     (void)snprintf(servers, sizeof servers, "%s", rd_kafka_mock_cluster_bootstraps(w->cluster));
+    (void)snprintf(linger, sizeof linger, "%s", linger_ms);
     struct cfg_map_item items[] = {
         {.key = (char[]){"bootstrap.servers"}, .value = servers},
-        {.key = (char[]){"linger.ms"}, .value = (char[]){"20"}},
+        {.key = (char[]){"linger.ms"}, .value = linger},
         {.key = (char[]){"retry.backoff.ms"}, .value = (char[]){"10"}},
         {.key = (char[]){"message.max.bytes"}, .value = (char[]){"50000"}},
     };
@@ -63,6 +65,23 @@ static int setup(void **state)
         fail_msg("%s", err.text);
     *state = w;
     return 0;
+}
+
+static int setup(void **state)
+{
+    return setup_lingering(state, "20");
+}
+
+/* Messages that are sent together are one batch, even if the sending takes a moment. */
+static int setup_one_batch(void **state)
+{
+    return setup_lingering(state, "500");
+}
+
+/* The same, but a hundred messages go alone then, each after its linger. */
+static int setup_one_batch_then_alone(void **state)
+{
+    return setup_lingering(state, "100");
 }
 
 static int teardown(void **state)
@@ -346,8 +365,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_reports_move_the_window, setup, teardown),
         cmocka_unit_test_setup_teardown(test_retriable_errors_are_retried_below, setup, teardown),
         cmocka_unit_test_setup_teardown(test_R08_over_the_own_limit_is_parked_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_R08_the_culprit_of_a_refused_batch_is_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_refused_batch_without_a_culprit_makes_batches_smaller, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_R08_the_culprit_of_a_refused_batch_is_found, setup_one_batch, teardown),
+        cmocka_unit_test_setup_teardown(test_a_refused_batch_without_a_culprit_makes_batches_smaller,
+                                        setup_one_batch_then_alone, teardown),
         cmocka_unit_test_setup_teardown(test_fatal_errors_need_a_new_producer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_message_that_was_forgotten_holds_nobody_up, setup, teardown),
         cmocka_unit_test_setup_teardown(test_R08_a_refused_row_that_is_not_visible_yet_is_asked_for_again, setup,
