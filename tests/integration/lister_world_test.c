@@ -2,6 +2,8 @@
  * lister_world_test.c - the model in force followed on real Postgres and a real store, and the cache made old by events
  * on a real NATS server, some of them left out.
  */
+#include <unistd.h>
+
 #include "common/admin/metrics.h"
 #include "common/events/events.h"
 #include "inventory-lister/decide/world.h"
@@ -111,6 +113,24 @@ static uint64_t flushes(struct lister *l)
     return s.flushes;
 }
 
+struct flushing {
+    struct lister *l;
+    uint64_t before;
+};
+
+static bool flushed(void *arg)
+{
+    struct flushing *f = arg;
+    return flushes(f->l) > f->before;
+}
+
+/* A model that comes into force is shown first, the cache flushed after. */
+static void expect_flush(struct lister *l, uint64_t before)
+{
+    struct flushing f = {l, before};
+    assert_eventually(flushed, &f, WAIT_MS);
+}
+
 static void test_the_model_is_followed_and_old_ones_live_while_held(void **state)
 {
     struct harness *h = *state;
@@ -132,7 +152,7 @@ static void test_the_model_is_followed_and_old_ones_live_while_held(void **state
            "[{\"type\":\"user\"}]}}}}]}");
     pin(h, h->store_id, next);
     expect_model(l, next);
-    assert_true(flushes(l) > before);
+    expect_flush(l, before);
     const struct in_force *new = world_hold(l->world);
     assert_true(model_has_type(new->model, "page"));
     assert_false(model_has_type(new->model, "folder"));
@@ -241,6 +261,7 @@ struct wanted {
     struct lister *l;
     struct cache_key key;
     bool sees;
+    uint64_t flushes; /* before OTHER was heard first */
 };
 
 static bool gone(void *arg)
@@ -251,7 +272,7 @@ static bool gone(void *arg)
 
 static void expect_gone(struct lister *l, const struct cache_key *k)
 {
-    struct wanted w = {l, *k, false};
+    struct wanted w = {.l = l, .key = *k};
     assert_eventually(gone, &w, WAIT_MS);
 }
 
@@ -265,7 +286,7 @@ static bool sight_is(void *arg)
 
 static void expect_sight(struct lister *l, bool sees)
 {
-    struct wanted w = {l, key_of(l, "viewer", "user:nobody", "doc:none"), sees};
+    struct wanted w = {.l = l, .key = key_of(l, "viewer", "user:nobody", "doc:none"), .sees = sees};
     if (!eventually(sight_is, &w, WAIT_MS))
         fail_msg("the cache is %s", sees ? "still blind" : "not blind");
 }
@@ -361,8 +382,10 @@ static void test_an_old_model_that_is_held_follows_events_too(void **state)
            "{\"aaa\":{\"this\":{}},\"viewer\":{\"this\":{}}},\"metadata\":{\"relations\":{\"aaa\":"
            "{\"directly_related_user_types\":[{\"type\":\"user\"}]},\"viewer\":{\"directly_related_user_types\":"
            "[{\"type\":\"user\"}]}}}}]}");
+    uint64_t before = flushes(l);
     pin(h, h->store_id, next);
     expect_model(l, next);
+    expect_flush(l, before);
     assert_true(fill_taken(l, &k));
     raw_events_tuple(l->writer, WRITER, 1, next, "doc:1", "viewer", "user:anne");
     expect_gone(l, &k);
@@ -387,18 +410,22 @@ static void test_events_of_another_store_are_none_of_ours(void **state)
 
 #define OTHER 8, 2000
 
+/* The first beat of OTHER, a new epoch, has made old what was cached, too. */
 static bool two_are_heard(void *arg)
 {
     struct wanted *w = arg;
     raw_events_beat(w->l->writer, OTHER, NULL, 0);
     raw_events_beat(w->l->writer, WRITER, NULL, 0);
-    return !cache_suspect(w->l->cache, &w->key, clock_mono_us());
+    return flushes(w->l) > w->flushes && !cache_suspect(w->l->cache, &w->key, clock_mono_us());
 }
 
 static bool blind_though_one_is_heard(void *arg)
 {
     struct wanted *w = arg;
     raw_events_beat(w->l->writer, WRITER, NULL, 0);
+    if (!cache_suspect(w->l->cache, &w->key, clock_mono_us()))
+        return false;
+    usleep(2000); /* longer than a flush makes suspect */
     return cache_suspect(w->l->cache, &w->key, clock_mono_us());
 }
 
@@ -428,6 +455,7 @@ static void test_P08_one_silent_writer_of_two_makes_blind(void **state)
     struct lister *l = hearing_lister(h, harness_ms(400));
     struct wanted w = {.l = l, .key = key_of(l, "viewer", "user:anne", "doc:1")};
     struct pg *session = writer_session(h, OTHER);
+    w.flushes = flushes(l);
     assert_eventually(two_are_heard, &w, WAIT_MS);
     assert_true(fill_taken(l, &w.key));
     assert_eventually(blind_though_one_is_heard, &w, WAIT_MS);
@@ -445,6 +473,7 @@ static void test_P08_a_writer_that_lives_and_was_never_heard_makes_blind(void **
     struct lister *l = hearing_lister(h, harness_ms(400));
     struct wanted w = {.l = l, .key = key_of(l, "viewer", "user:anne", "doc:1")};
     struct pg *session = writer_session(h, OTHER);
+    w.flushes = flushes(l);
     assert_eventually(blind_though_one_is_heard, &w, WAIT_MS);
     assert_eventually(two_are_heard, &w, WAIT_MS);
     pg_close(session);

@@ -92,7 +92,7 @@ static void test_deadline_and_loss(void **state)
     struct pg *pg = open_pg(h);
     struct err err = {0};
 
-    assert_int_equal(pg_snapshot_query(pg, NULL, "SELECT pg_sleep(60)", NULL, 0, deadline_in_ms(100), NULL, &err),
+    assert_int_equal(pg_snapshot_query(pg, NULL, "SELECT pg_sleep(60)", NULL, 0, deadline_in_ms(500), NULL, &err),
                      ST_DEADLINE);
     assert_true(pg_alive(pg));
     pg_snapshot_end(pg);
