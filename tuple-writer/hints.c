@@ -328,19 +328,19 @@ static bool is_free(const struct hint_table *t, const struct entry *e)
 
 /* Fill out[n..max) from one queue until `limit` entries are in it. False: the next group does not fit any more. */
 static bool take_from(struct hint_table *t, struct entry_list *queue, struct entry **out, size_t *n, size_t limit,
-                      size_t max, size_t whole)
+                      size_t max)
 {
     struct entry *passed = NULL, *e; /* the last one that is not free; nothing before it is */
     while ((e = passed ? passed->next : queue->head) && *n < limit) {
         struct entry *members[256];
-        size_t cap = whole < 255 ? whole + 1 : 256;
+        size_t cap = max < 255 ? max + 1 : 256;
         if (!is_free(t, e)) {
             passed = e;
             continue;
         }
         size_t size = group_members(t, e->group, members, cap);
         size_t room = max - *n;
-        if (size > room && size <= whole)
+        if (size > room && size <= max)
             return false;
         if (size > room) { /* too large for any batch: the oldest first */
             hint_table_grab(t, out[(*n)++] = e);
@@ -352,20 +352,20 @@ static bool take_from(struct hint_table *t, struct entry_list *queue, struct ent
     return true;
 }
 
-size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, size_t whole)
+size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max)
 {
     size_t n = 0;
     bool both = can_be_taken(t, &t->revokes) && can_be_taken(t, &t->others);
     t->takes++;
     if (both && !t->turn_of_others && hint_table_waiting(t) > max / 4) {
         t->turn_of_others = true;
-        (void)take_from(t, &t->revokes, out, &n, max, max, whole);
+        (void)take_from(t, &t->revokes, out, &n, max, max);
         return n;
     }
     t->turn_of_others = false;
     size_t share = both && max > 3 ? max - max / 4 : max;
-    if (take_from(t, &t->revokes, out, &n, share, max, whole) && take_from(t, &t->others, out, &n, max, max, whole))
-        (void)take_from(t, &t->revokes, out, &n, max, max, whole);
+    if (take_from(t, &t->revokes, out, &n, share, max) && take_from(t, &t->others, out, &n, max, max))
+        (void)take_from(t, &t->revokes, out, &n, max, max);
     return n;
 }
 

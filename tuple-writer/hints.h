@@ -115,13 +115,12 @@ struct entry *hint_table_find(struct hint_table *t, const struct tuple_key *key)
 struct entry *hint_table_ensure(struct hint_table *t, const struct tuple_key *key);
 
 /*
- * Move up to `max` queued entries into `out`, none of an object of which one is taken already. What fills at most a
- * quarter of a batch goes together. Else, while both kinds wait, revocations alone (a small Write is a quick one)
- * take turns with both, of which at least a quarter are others. Entries of one (transaction, object) come together,
- * from both queues; a group that would fit into an empty batch, of `whole` entries, but not into the rest of this
- * one ends it.
+ * Move up to `max` queued entries, a batch, into `out`, none of an object of which one is taken already. What fills at
+ * most a quarter of a batch goes together. Else, while both kinds wait, revocations alone (a small Write is a quick
+ * one) take turns with both, of which at least a quarter are others. Entries of one (transaction, object) come
+ * together, from both queues; a group that would fit into an empty batch, but not into the rest of this one, ends it.
  */
-size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max, size_t whole);
+size_t hint_table_take(struct hint_table *t, struct entry **out, size_t max);
 /* Take this entry out of the queue or delayed list it stands in. */
 void hint_table_grab(struct hint_table *t, struct entry *e);
 /* True if an entry of its object, or itself, is taken. */

@@ -237,7 +237,7 @@ static void fill(struct lane *l, struct batch *b)
 {
     struct entry *entries[STORE_WRITE_MAX];
     size_t limit = (size_t)atomic_load(&l->all->batch_limit);
-    size_t n = hint_table_take(&l->all->hints, entries, limit, limit);
+    size_t n = hint_table_take(&l->all->hints, entries, limit);
     for (size_t i = 0; i < n; i++)
         batch_add(b, entries[i]);
 }

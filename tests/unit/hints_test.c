@@ -68,14 +68,14 @@ static void test_a_key_stands_in_one_place(void **state)
     assert_int_equal(offer(&f, "doc:1", "user:a", 1, 1, false), HINT_ADDED);
     assert_int_equal(offer(&f, "doc:1", "user:a", 5, 2, false), HINT_MERGED);
     assert_int_equal(offer(&f, "doc:1", "user:a", 3, 2, false), HINT_MERGED);
-    assert_int_equal(hint_table_take(&f.t, out, 10, 10), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 10), 1);
     assert_int_equal(out[0]->hint_id, 5);
     /* News while it is taken is noted; it is in no queue. */
     assert_int_equal(offer(&f, "doc:1", "user:a", 9, 3, false), HINT_MERGED);
     assert_false(hint_table_queued(&f.t));
     assert_int_equal(out[0]->hint_id, 9);
     hint_table_requeue(&f.t, out[0]);
-    assert_int_equal(hint_table_take(&f.t, out, 10, 10), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 10), 1);
     done_all(&f, out, 1);
     assert_int_equal(f.t.len, 0);
     assert_int_equal(f.released.entries, 1);
@@ -108,19 +108,19 @@ static void test_R16_revocations_go_first_but_not_alone(void **state)
         snprintf(name, sizeof name, "doc:%d", i);
         offer(&f, name, "user:a", i + 1, (uint64_t)i + 1, i >= 250);
     }
-    assert_int_equal(hint_table_take(&f.t, out, 100, 100), 100); /* their own turn .. */
+    assert_int_equal(hint_table_take(&f.t, out, 100), 100); /* their own turn .. */
     for (int i = 0; i < 100; i++)
         assert_true(out[i]->revoke);
     assert_int_equal(out[0]->hint_id, 251); /* each kind in its order */
     done_all(&f, out, 100);
-    assert_int_equal(hint_table_take(&f.t, out, 100, 100), 100); /* .. and everybody's */
+    assert_int_equal(hint_table_take(&f.t, out, 100), 100); /* .. and everybody's */
     for (int i = 0; i < 100; i++)
         revokes += out[i]->revoke;
     assert_int_equal(revokes, 75);
     assert_int_equal(out[75]->hint_id, 1);
     done_all(&f, out, 100);
     size_t n, total = 200;
-    while ((n = hint_table_take(&f.t, out, 100, 100)) > 0)
+    while ((n = hint_table_take(&f.t, out, 100)) > 0)
         total += done_all(&f, out, n);
     assert_int_equal(total, 500);
     hint_table_release(&f.t);
@@ -136,10 +136,10 @@ static void test_a_grant_that_turns_into_a_revocation_moves_ahead(void **state)
     offer(&f, "doc:2", "user:a", 2, 2, false);
     offer(&f, "doc:3", "user:a", 3, 3, false);
     offer(&f, "doc:3", "user:a", 4, 4, true);
-    assert_int_equal(hint_table_take(&f.t, out, 1, 1), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 1), 1);
     assert_string_equal(out[0]->key->object, "doc:3");
     done_all(&f, out, 1);
-    assert_int_equal(hint_table_take(&f.t, out, 2, 2), 2);
+    assert_int_equal(hint_table_take(&f.t, out, 2), 2);
     done_all(&f, out, 2);
     hint_table_release(&f.t);
 }
@@ -159,7 +159,7 @@ static void test_W28_a_transaction_stays_together(void **state)
     }
     offer(&f, "doc:moved", "folder:new", 900, 77, false);
     offer(&f, "doc:moved", "folder:later", 901, 78, false); /* another transaction */
-    assert_int_equal(hint_table_take(&f.t, out, 100, 100), 2);
+    assert_int_equal(hint_table_take(&f.t, out, 100), 2);
     for (int i = 0; i < 2; i++) {
         assert_string_equal(out[i]->key->object, "doc:moved");
         assert_int_equal(out[i]->hint_xid, 77);
@@ -182,10 +182,9 @@ static void test_a_group_that_does_not_fit_waits_for_the_next_batch(void **state
         snprintf(name, sizeof name, "user:%d", i);
         offer(&f, "doc:b", name, i + 10, 1, false);
     }
-    assert_int_equal(hint_table_take(&f.t, out, 4, 10), 0); /* the rest of a batch that is tried again */
-    assert_int_equal(hint_table_take(&f.t, out, 10, 10), 6);
+    assert_int_equal(hint_table_take(&f.t, out, 10), 6);
     done_all(&f, out, 6);
-    assert_int_equal(hint_table_take(&f.t, out, 10, 10), 6);
+    assert_int_equal(hint_table_take(&f.t, out, 10), 6);
     for (int i = 0; i < 6; i++)
         assert_string_equal(out[i]->key->object, "doc:b");
     done_all(&f, out, 6);
@@ -194,7 +193,7 @@ static void test_a_group_that_does_not_fit_waits_for_the_next_batch(void **state
         offer(&f, "doc:c", name, i + 30, 1, false);
     }
     size_t total = 0, batches = 0;
-    for (size_t n; (n = hint_table_take(&f.t, out, 10, 10)) > 0; batches++)
+    for (size_t n; (n = hint_table_take(&f.t, out, 10)) > 0; batches++)
         total += done_all(&f, out, n);
     assert_int_equal(total, 25);
     assert_int_equal(batches, 3);
@@ -208,14 +207,14 @@ static void test_delayed_entries_come_back(void **state)
     (void)state;
     open_table(&f);
     offer(&f, "doc:1", "user:a", 1, 1, false);
-    assert_int_equal(hint_table_take(&f.t, out, 2, 2), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 2), 1);
     hint_table_delay(&f.t, out[0], 1000);
     assert_int_equal(hint_table_wake(&f.t, 999), 1000);
-    assert_int_equal(hint_table_take(&f.t, out, 2, 2), 0);
+    assert_int_equal(hint_table_take(&f.t, out, 2), 0);
     assert_int_equal(offer(&f, "doc:1", "user:a", 2, 2, true), HINT_MERGED); /* it keeps its place */
-    assert_int_equal(hint_table_take(&f.t, out, 2, 2), 0);
+    assert_int_equal(hint_table_take(&f.t, out, 2), 0);
     assert_true(hint_table_wake(&f.t, 1000) == DEADLINE_NONE);
-    assert_int_equal(hint_table_take(&f.t, out, 2, 2), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 2), 1);
     assert_true(out[0]->revoke);
     done_all(&f, out, 1);
     hint_table_release(&f.t);
@@ -232,7 +231,7 @@ static void test_refs_are_given_back_once(void **state)
     hint_table_offer(&f.t, &h);
     h.ref = ref_of(&part);
     hint_table_offer(&f.t, &h); /* an old one: its ref waits for the entry too */
-    assert_int_equal(hint_table_take(&f.t, out, 2, 2), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 2), 1);
     h.id = 7;
     h.ref = ref_of(&other);
     hint_table_offer(&f.t, &h);
@@ -250,7 +249,7 @@ static void test_W44_a_partition_that_went_away_is_forgotten(void **state)
     open_table(&f);
     struct hint h = {.key = {"doc:taken", "viewer", "user:a"}, .id = 1, .ref = ref_of(&gone)};
     hint_table_offer(&f.t, &h);
-    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 4), 1);
     h = (struct hint){.key = {"doc:queued", "viewer", "user:a"}, .id = 2, .ref = ref_of(&gone)};
     hint_table_offer(&f.t, &h);
     h = (struct hint){.key = {"doc:both", "viewer", "user:a"}, .id = 3, .ref = ref_of(&gone)};
@@ -276,7 +275,7 @@ static struct batch *batch_of(struct fixture *f, size_t n)
     struct entry *out[100];
     struct batch *b = batch_new();
     assert_non_null(b);
-    assert_int_equal(hint_table_take(&f->t, out, 100, 100), n);
+    assert_int_equal(hint_table_take(&f->t, out, 100), n);
     for (size_t i = 0; i < n; i++)
         assert_true(batch_add(b, out[i]));
     return b;
@@ -387,7 +386,7 @@ static void test_shedding_keeps_what_is_owed(void **state)
     (void)state;
     open_table(&f);
     assert_int_equal(offer(&f, "doc:stuck", "user:first", 1, 1, false), HINT_ADDED);
-    assert_int_equal(hint_table_take(&f.t, &stuck, 1, 1), 1);
+    assert_int_equal(hint_table_take(&f.t, &stuck, 1), 1);
     for (int i = 0; i < 10; i++) {
         snprintf(subject, sizeof subject, "user:%d", i);
         assert_int_equal(offer(&f, "doc:stuck", subject, i + 2, 2, i == 0), HINT_ADDED);
@@ -402,12 +401,12 @@ static void test_shedding_keeps_what_is_owed(void **state)
     assert_int_equal(hint_table_shed(&f.t, 10), 0);
     assert_int_equal(hint_table_shed(&f.t, 1), 9); /* the revocation is the last to go */
     assert_int_equal(f.released.entries, 9);
-    assert_int_equal(hint_table_take(&f.t, out, 20, 20), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 20), 1);
     assert_string_equal(out[0]->key->object, "doc:well");
     done_all(&f, out, 1);
     hint_table_requeue(&f.t, stuck);
     assert_int_equal(hint_table_shed(&f.t, 0), 0); /* given back: stuck no more */
-    size_t n = hint_table_take(&f.t, out, 20, 20);
+    size_t n = hint_table_take(&f.t, out, 20);
     assert_int_equal(n, 4);
     done_all(&f, out, n);
     assert_int_equal(f.released.refs, 1);
@@ -423,20 +422,20 @@ static void test_an_object_is_under_way_once(void **state)
     open_table(&f);
     offer(&f, "doc:1", "user:a", 1, 1, false);
     offer(&f, "doc:1", "user:b", 2, 2, false);
-    assert_int_equal(hint_table_take(&f.t, first, 4, 4), 2); /* of several transactions, in one Write */
+    assert_int_equal(hint_table_take(&f.t, first, 4), 2); /* of several transactions, in one Write */
     offer(&f, "doc:1", "user:c", 3, 3, true);
     offer(&f, "doc:1", "user:d", 4, 4, false);
     assert_false(hint_table_queued(&f.t));
     assert_int_equal(hint_table_waiting(&f.t), 2);
     offer(&f, "doc:2", "user:a", 5, 5, false);
     assert_true(hint_table_queued(&f.t));
-    assert_int_equal(hint_table_take(&f.t, second, 4, 4), 1);
+    assert_int_equal(hint_table_take(&f.t, second, 4), 1);
     assert_string_equal(second[0]->key->object, "doc:2");
     hint_table_done(&f.t, first[0]);
-    assert_int_equal(hint_table_take(&f.t, third, 8, 8), 0);
+    assert_int_equal(hint_table_take(&f.t, third, 8), 0);
     hint_table_rest(&f.t, first[1]);
     assert_true(hint_table_queued(&f.t));
-    assert_int_equal(hint_table_take(&f.t, third, 8, 8), 2);
+    assert_int_equal(hint_table_take(&f.t, third, 8), 2);
     hint_table_delay(&f.t, third[0], 1000);
     assert_true(hint_table_blocked(&f.t, third[0])); /* the other one is still under way */
     hint_table_done(&f.t, third[1]);
@@ -453,7 +452,7 @@ static void test_a_reserved_object_is_left_alone(void **state)
     (void)state;
     open_table(&f);
     offer(&f, "doc:1", "user:a", 1, 1, false);
-    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 4), 1);
     waits = hint_table_ensure(&f.t, &(struct tuple_key){"doc:1", "viewer", "user:late"});
     assert_non_null(waits);
     hint_table_reserve(&f.t, waits, true);
@@ -462,14 +461,14 @@ static void test_a_reserved_object_is_left_alone(void **state)
     offer(&f, "doc:2", "user:b", 3, 3, false);
     done_all(&f, out, 1);
     assert_false(hint_table_blocked(&f.t, waits));
-    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 4), 1);
     assert_string_equal(out[0]->key->object, "doc:2");
     done_all(&f, out, 1);
     assert_false(hint_table_queued(&f.t));
     hint_table_grab(&f.t, waits);
-    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 0);
+    assert_int_equal(hint_table_take(&f.t, out, 4), 0);
     hint_table_done(&f.t, waits);
-    assert_int_equal(hint_table_take(&f.t, out, 4, 4), 1);
+    assert_int_equal(hint_table_take(&f.t, out, 4), 1);
     done_all(&f, out, 1);
     hint_table_release(&f.t);
 }
@@ -486,7 +485,7 @@ static void test_few_changes_go_together(void **state)
         snprintf(name, sizeof name, "doc:%d", i);
         offer(&f, name, "user:a", i + 1, (uint64_t)i + 1, i >= 20);
     }
-    assert_int_equal(hint_table_take(&f.t, out, 100, 100), 25);
+    assert_int_equal(hint_table_take(&f.t, out, 100), 25);
     for (int i = 0; i < 25; i++)
         assert_int_equal(out[i]->revoke, i < 5);
     done_all(&f, out, 25);
