@@ -3,8 +3,9 @@
  *
  * They share the table of hints (hints.h), in which an object is under way once, so that changes of one object keep
  * their order and one key is never under way twice; and the late batches. A lane decides there, without a detour, what
- * is next: its batches to be tried again, a late batch that is due, or what is queued, revocations first. A full batch begins as soon
- * as there is a lane; a smaller one when no Write is under way, or as long after the last one began as a Write takes.
+ * is next: its batches to be tried again, a late batch that is due, or what is queued, revocations first. A full batch
+ * begins as soon as there is a lane; a smaller one when no Write is under way, or as long after the last one began as a
+ * Write takes.
  *
  * All functions are thread-safe, but for those named as the source's.
  */

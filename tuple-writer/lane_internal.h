@@ -51,7 +51,7 @@ struct lanes {
 
     pthread_mutex_t work; /* what is to be done: below, and of each lane what it says */
     struct hint_table hints;
-    struct late *lates; /* any lane may take one: the lane that set it up may be getting nowhere by then */
+    struct late *lates;  /* any lane may take one: the lane that set it up may be getting nowhere by then */
     struct lane *looker; /* the one idle lane that wakes up by itself when something may begin; NULL = none */
     mono_us look_at;     /* when it does */
     unsigned flying;     /* lanes that are */

@@ -69,7 +69,7 @@ static void show_uncommitted(struct kafka_source *s)
         oldest = added < oldest ? added : oldest;
     }
     metric_set(&m_uncommitted, (double)most);
-    metric_set(&m_uncommitted_age, (double)((now - oldest) / 1000000));
+    metric_set(&m_uncommitted_age, (double)(now - oldest) / 1e6);
 }
 
 static void commit_all(struct kafka_source *s)

@@ -152,6 +152,8 @@ static size_t pack_changes(struct events_pub *p, const struct subject *s, const 
                            const struct events_change *changes, size_t n, uint8_t **data)
 {
     *data = NULL;
+    if (n == 0)
+        return 0;
     Relata__V1__TupleState *states = calloc(n, sizeof *states);
     Relata__V1__TupleState **list = calloc(n, sizeof *list);
     size_t len = 0;

@@ -2,7 +2,8 @@
  * authzen.c - the AuthZEN Authorization API 1.0: evaluation, evaluations, and where they are.
  *
  * subject and resource are type and id, the id encoded as relata.encode_id() does; action.name is a relation. context
- * and properties take no part in a decision. What the model does not know is denied, and says so in "context".
+ * and properties take no part in a decision. What the model does not know is denied, and says so in "context". All of a
+ * request's evaluations are asked together, as the API leaves open; its semantic says where the answer ends.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -317,7 +318,7 @@ void authzen_evaluations(struct worker *w, struct request *rq)
     else if (semantic_of(body) == UNKNOWN)
         problem(rq, 400, "invalid_argument", "options.evaluations_semantic is not known");
     else if (json_array_size(list) > EVALUATIONS_MAX)
-        problem(rq, 413, "too_many_evaluations", "at most %d evaluations at once", EVALUATIONS_MAX);
+        problem(rq, 400, "too_many_evaluations", "at most %d evaluations at once", EVALUATIONS_MAX);
     else if (json_array_size(list) == 0)
         evaluate_one(w, rq, body);
     else

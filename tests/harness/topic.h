@@ -48,8 +48,8 @@ int topic_count(const struct topic_reader *r, int64_t id);
 size_t topic_distinct(const struct topic_reader *r);
 /* Read until each id of the query's first column was read at least once. */
 void assert_topic_has(struct topic_reader *r, const char *sql, int timeout_ms);
-/* The last message of each tuple key is the one with its highest id; read on until it is, for a while: messages that are
- * sent again (a slot was made, Kafka came back) may be in the midst of it. */
+/* The last message of each tuple key is the one with its highest id; read on until it is, for a while: messages that
+ * are sent again (a slot was made, Kafka came back) may be in the midst of it. */
 void assert_last_is_newest(struct topic_reader *r);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include "tests/harness/harness.h"
 
-#define SESSION_MS 250000 /* the longest statement, not a wait */
+#define SESSION_MS 1800000 /* the longest statement, not a wait */
 
 struct session {
     struct harness *h;
