@@ -55,8 +55,7 @@ static void presets(const struct command *command, char *options)
 static enum status check_count(const struct command *command, int nargs, char **args, struct err *err)
 {
     if (nargs < command->min_args)
-        return err_set(err, ST_CONFIG, "", "relatactl %s needs %s (relatactl %s --help)", command->name, command->args,
-                       command->name);
+        return err_set(err, ST_CONFIG, "", "needs %s (relatactl %s --help)", command->args, command->name);
     if (nargs > command->max_args)
         return err_set(err, ST_CONFIG, "", "unexpected argument \"%s\" (relatactl %s --help)", args[command->max_args],
                        command->name);

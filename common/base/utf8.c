@@ -40,6 +40,16 @@ size_t utf8_next(const char *s, size_t len, uint32_t *cp)
     return n;
 }
 
+bool utf8_valid(const char *s, size_t len)
+{
+    uint32_t cp;
+
+    for (size_t n; len > 0; s += n, len -= n)
+        if ((n = utf8_next(s, len, &cp)) == 0)
+            return false;
+    return true;
+}
+
 size_t utf8_cut(const char *s, size_t len, size_t max)
 {
     size_t n = max;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/utf8.h"
 #include "common/config/internal.h"
 
 #define OUTPUT_MAX (4U * 1024 * 1024)
@@ -160,6 +161,9 @@ enum status loader_assign(struct cfg_loader *l, const char *section, const char 
         return unknown_name(l->prog, section, key, where, err);
     if (slot->origin == origin && origin != CFG_FROM_SET && slot->where)
         return err_set(err, ST_CONFIG, NULL, "%s: %s.%s is given twice: also %s", where, section, key, slot->where);
+    /* Not shown: it may be a secret, and is no text. A path may be of any bytes. */
+    if (!from_path && !utf8_valid(text, strlen(text)))
+        return err_set(err, ST_CONFIG, NULL, "%s: the value of %s.%s is not UTF-8", where, section, key);
     slot->from_path = from_path;
     st = check_value(&l->prog->keys[slot->key], slot, key, text, where, err);
     if (st != ST_OK)

@@ -242,6 +242,10 @@ static void test_environment_names(void **state)
     setenv("RELATA_RELAY_BATCH", "many", 1);
     assert_int_equal(load(&daemon_program, NULL), ST_CONFIG);
     assert_error(0, "RELATA_RELAY_BATCH: relay.batch = \"many\": must be a whole number");
+    setenv("RELATA_PG_DSN", "host=\xff", 1);
+    assert_int_equal(load(&daemon_program, NULL), ST_CONFIG);
+    assert_error(0, "RELATA_PG_DSN: the value of pg.dsn is not UTF-8");
+    unsetenv("RELATA_PG_DSN");
 }
 
 static void test_secret_files(void **state)
