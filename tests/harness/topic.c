@@ -215,9 +215,15 @@ void topic_reader_poll(struct topic_reader *r, size_t n, int ms)
     }
 }
 
+struct to_commit {
+    struct topic_reader *r;
+    size_t n; /* changes; what is read while waiting is not meant */
+};
+
 static bool committed(void *arg)
 {
-    struct topic_reader *r = arg;
+    struct to_commit *what = arg;
+    struct topic_reader *r = what->r;
     struct cfg_map_item item = {.key = strdup("bootstrap.servers"), .value = strdup(r->h->brokers)};
     struct cfg_map map = {.items = &item, .len = 1};
     struct kafka_lag lags[64];
@@ -225,7 +231,7 @@ static bool committed(void *arg)
     int n = 0;
     bool done = kafka_topic_partitions(&map, r->topic, &n, deadline_in_ms(5000), NULL) == ST_OK && n <= 64 &&
                 kafka_group_lag(&map, r->group, r->topic, lags, n, deadline_in_ms(5000), NULL) == ST_OK;
-    for (size_t i = 0; i < r->len; i++)
+    for (size_t i = 0; i < what->n; i++)
         if (r->changes[i].offset + 1 > next[r->changes[i].partition])
             next[r->changes[i].partition] = r->changes[i].offset + 1;
     for (int i = 0; done && i < n; i++)
@@ -242,7 +248,8 @@ static bool committed(void *arg)
 
 void topic_reader_commit(struct topic_reader *r)
 {
-    assert_eventually(committed, r, CALL_MS);
+    struct to_commit what = {r, r->len};
+    assert_eventually(committed, &what, CALL_MS);
 }
 
 int topic_count(const struct topic_reader *r, int64_t id)
