@@ -1,5 +1,4 @@
 #include "common/store/store_auth.h"
-#include "common/base/wait.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/stop.h"
+#include "common/base/wait.h"
 #include "common/store/store_json.h"
 
 /* For endpoints that do not tell how long a token lives. */

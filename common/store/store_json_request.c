@@ -92,20 +92,6 @@ static json_t *tuple_node(struct encoder *e, const struct store_tuple *t)
     return n;
 }
 
-static bool valid_utf8(const json_t *node)
-{
-    const char *p = json_string_value(node);
-    size_t left = json_string_length(node), n;
-    uint32_t cp;
-
-    for (; left > 0; p += n, left -= n) {
-        n = utf8_next(p, left, &cp);
-        if (n == 0)
-            return false;
-    }
-    return true;
-}
-
 /* Why a tree cannot be dumped: a string in it, or else memory. */
 static bool all_valid_utf8(json_t *node)
 {
@@ -114,7 +100,7 @@ static bool all_valid_utf8(json_t *node)
     size_t i;
 
     if (json_is_string(node))
-        return valid_utf8(node);
+        return utf8_valid(json_string_value(node), json_string_length(node));
     if (json_is_array(node)) {
         json_array_foreach(node, i, child) if (!all_valid_utf8(child)) return false;
     } else if (json_is_object(node)) {

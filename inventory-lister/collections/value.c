@@ -43,21 +43,15 @@ const char *kind_name(const struct column *col)
 
 static bool text_ok(const struct column *col, const char *s)
 {
-    size_t left = strlen(s), n;
-    uint32_t cp;
+    size_t len = strlen(s);
 
-    if (left > FILTER_VALUE_MAX)
+    if (len > FILTER_VALUE_MAX)
         return false;
     for (size_t i = 0; col->labels && i < col->nlabels; i++) {
         if (strcmp(col->labels[i], s) == 0)
             return true;
     }
-    for (; left > 0; s += n, left -= n) {
-        n = utf8_next(s, left, &cp);
-        if (n == 0)
-            return false;
-    }
-    return !col->labels;
+    return !col->labels && utf8_valid(s, len);
 }
 
 static size_t digits(const char *s)

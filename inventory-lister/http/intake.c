@@ -12,16 +12,7 @@
 
 static bool is_text(const char *s, size_t len)
 {
-    size_t n;
-
-    for (size_t i = 0; i < len; i += n) {
-        uint32_t cp = 0;
-
-        n = utf8_next(s + i, len - i, &cp);
-        if (n == 0 || cp == 0)
-            return false;
-    }
-    return true;
+    return utf8_valid(s, len) && !memchr(s, '\0', len);
 }
 
 bool intake_decode_text(char *text, size_t *len)
