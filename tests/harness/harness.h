@@ -136,7 +136,8 @@ int harness_ms(int ms);
 
 /* printf into memory of the test, valid until it ends. */
 const char *harness_strf(struct harness *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A seed for random tests: $RELATA_SEED if set, else fresh; printed, so that a failure can be repeated. */
+/* A seed for random tests: $RELATA_SEED if set; else a new one when soaking, and always the same one when not: `make
+ * test` repeats itself, `make soak` explores. Printed, so that a failure can be repeated. */
 uint64_t harness_seed(void);
 /* `count` at full size with RELATA_SOAK=1 (make soak), else a tenth of it, at least 1. */
 int harness_soak(int count);

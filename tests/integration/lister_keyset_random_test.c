@@ -238,7 +238,8 @@ static void test_values_that_postgres_takes(void **state)
     lister_collection_free(c);
 }
 
-/* Rows come, go and move between pages: of those that stay, each is seen once. */
+/* Rows come, go and move between pages: of those that stay, each is seen once. They stop coming at some time: each may
+ * go to the end of the order, so a walk of a row a page would never end. */
 static void test_rows_that_come_and_go(void **state)
 {
     struct harness *h = *state;
@@ -259,6 +260,8 @@ static void test_rows_that_come_and_go(void **state)
         while (walk_page(&w) == w.limit && w.rows < 5000) {
             int64_t from = rnd(240);
 
+            if (w.pages > 500)
+                continue;
             harness_sqlf(h,
                          "DELETE FROM public.t WHERE id BETWEEN %lld AND %lld;"
                          "CREATE TEMP TABLE more AS SELECT * FROM public.before WHERE id = %lld;"
