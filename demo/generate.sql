@@ -68,7 +68,7 @@ SELECT format('INSERT INTO inventory.catalog_items (id, cloud_account_id, name)
 SELECT format('INSERT INTO inventory.resource_instances (id, catalog_item_id, owner_team_id, name, created_at)
                SELECT i, item, regexp_replace(c.tenant_id, ''-[a-z]+$'', '''') || ''-'' ||
                                (ARRAY[''platform'', ''network'', ''storage'', ''apps''])[1 + i %% 4],
-                      ''instance-'' || i, timestamptz ''2026-01-01 00:00+00'' + i * 7919 %% 4000 * interval ''1 hour''
+                      ''instance-'' || i, timestamptz ''2026-01-01 00:00+00'' + i::bigint * 7919 %% 4000 * interval ''1 hour''
                  FROM generate_series(%s, least(%s, %s)) i, LATERAL (SELECT 1 + (i - 1) / 2 AS item) x
                  JOIN inventory.clusters c ON c.id = 1 + (item - 1) / 25',
               first, first + 9999, 5000 * :scale)
