@@ -7,6 +7,7 @@
 #include "common/pg/settings.h"
 #include "common/store/batch_check.h"
 #include "inventory-lister/collections/collection.h"
+#include "inventory-lister/pages/page_token.h"
 
 #define AT(m) offsetof(struct settings, m)
 
@@ -82,6 +83,17 @@ static enum status check_own(const struct settings *s, struct err *err)
     return ST_OK;
 }
 
+static enum status check_token_keys(const struct settings *s, struct err *err)
+{
+    struct token_keys *k = NULL;
+    enum status st = *s->token_keys_file ? token_keys_new(&k, s->token_keys_file, 0, err) : ST_OK;
+
+    if (st != ST_OK)
+        err_prefix(err, "lister.token_keys_file");
+    token_keys_free(k);
+    return st;
+}
+
 static enum status validate(const void *settings, struct err *err)
 {
     const struct settings *s = settings;
@@ -99,15 +111,28 @@ static enum status validate(const void *settings, struct err *err)
         st = http_check(&s->http, err);
     if (st == ST_OK)
         st = callers_check(&s->callers, err);
+    if (st == ST_OK)
+        st = check_token_keys(s, err);
     return st == ST_OK ? check_collections(s, err) : st;
 }
+
+static const struct cfg_sample samples[] = {
+    {"callers", "anonymous", "true"},
+    {"collection", "things.table", "public.things"},
+    {"collection", "things.type", "thing"},
+    {"collection", "things.id", "id"},
+    {"collection", "things.columns", "id, name"},
+    {"collection", "things.relation", "viewer"},
+    {NULL, NULL, NULL},
+};
 
 const struct cfg_program settings_program = {
     .name = "inventory-lister",
     .summary = "serves lists of those rows that a subject may see",
     .keys = keys,
-    .details = "Exit codes: 0 drained after SIGTERM, 1 failed, 2 bad settings, 4 a service was not there in time, 137 "
-               "ended by a second signal.\n",
+    .details = "Exit codes: 0 drained after SIGTERM, 1 failed, 2 bad settings, 4 a service was not there in time,\n"
+               "137 ended by a second signal.\n",
     .validate = validate,
+    .samples = samples,
     .metrics = metrics_reference,
 };

@@ -105,6 +105,11 @@ static void metrics_markdown(struct buf *out)
     metrics_reference(out);
 }
 
+static const struct cfg_sample samples[] = {
+    {"kafka", "bootstrap.servers", "127.0.0.1:9092"},
+    {NULL, NULL, NULL},
+};
+
 const struct cfg_program relay_program = {
     .name = "outbox-relay",
     .summary = "Carries pending tuple changes from relata.outbox to a Kafka topic.",
@@ -114,6 +119,7 @@ const struct cfg_program relay_program = {
         "137 ended by a second signal. Example:\n"
         "  outbox-relay --set pg.dsn='host=db dbname=app user=relay' --set kafka.bootstrap.servers=kafka:9092\n",
     .validate = validate,
+    .samples = samples,
     .metrics = metrics_markdown,
 };
 

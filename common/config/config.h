@@ -68,6 +68,11 @@ struct cfg_key {
     const char *help;    /* one sentence, lower case, no full stop */
 };
 
+/* A setting that a program's example gives, because it does not start without one. */
+struct cfg_sample {
+    const char *section, *key, *value;
+};
+
 struct cfg_program {
     const char *name;           /* "outbox-relay" */
     const char *summary;        /* one sentence for --help */
@@ -76,6 +81,8 @@ struct cfg_program {
     /* Checks of what can be known without connecting: DSNs, URLs, files, keys that depend on each other; NULL if none.
      * Names the keys in err. Runs at every start and for --check-config, so that both say the same. */
     enum status (*validate)(const void *settings, struct err *err);
+    /* Values for the example, ended by section == NULL, with which it passes --check-config; NULL = it needs none. */
+    const struct cfg_sample *samples;
     /* Whether arguments may follow the options (config_load_args); `usage` is how --help shows them. */
     bool takes_args;
     const char *usage; /* "COMMAND [ARGUMENT]..." */
@@ -115,7 +122,7 @@ enum status config_load_args(const struct cfg_program *prog, int argc, char **ar
 /* Frees the strings and maps, and clears their members. Accepts a zeroed struct. */
 void config_release(const struct cfg_program *prog, void *settings);
 
-/* A file for --config with every key, commented out at its default (--help=example). */
+/* A file for --config with every key, commented out at its default, and the program's samples (--help=example). */
 void config_example(const struct cfg_program *prog, struct buf *out);
 /* The table as a Markdown reference (--help=markdown); docs/reference/configuration.md is made of these. */
 void config_reference(const struct cfg_program *prog, struct buf *out);

@@ -124,7 +124,21 @@ static void add_comment(struct buf *out, const char *text)
     buf_release(&wrapped);
 }
 
-static void add_example(struct buf *out, const struct cfg_key *k)
+/* The samples for this key, or of the whole section for a map. False if there is none. */
+static bool add_samples(struct buf *out, const struct cfg_program *prog, const struct cfg_key *k)
+{
+    bool any = false;
+
+    for (const struct cfg_sample *s = prog->samples; s && s->section; s++) {
+        if (strcmp(s->section, k->section) != 0 || (k->type != CFG_MAP && strcmp(s->key, k->key) != 0))
+            continue;
+        buf_addf(out, "%s = %s\n", s->key, s->value);
+        any = true;
+    }
+    return any;
+}
+
+static void add_example(struct buf *out, const struct cfg_program *prog, const struct cfg_key *k)
 {
     struct buf type;
 
@@ -138,6 +152,8 @@ static void add_example(struct buf *out, const struct cfg_key *k)
     buf_addc(&type, ')');
     add_comment(out, buf_str(&type));
     buf_release(&type);
+    if (add_samples(out, prog, k))
+        return;
     if (k->type == CFG_MAP)
         buf_adds(out, "#name = value\n");
     else
@@ -149,11 +165,13 @@ void config_example(const struct cfg_program *prog, struct buf *out)
     const char *section = "";
 
     buf_addf(out, "# %s --config FILE: every setting, at its default; take the \"#\" off to change one.\n", prog->name);
+    if (prog->samples)
+        buf_adds(out, "# Lines without \"#\" are what it does not start without: make them yours.\n");
     for (const struct cfg_key *k = prog->keys; k->section; k++) {
         if (strcmp(section, k->section) != 0)
             buf_addf(out, "\n[%s]\n", k->section);
         section = k->section;
-        add_example(out, k);
+        add_example(out, prog, k);
     }
 }
 

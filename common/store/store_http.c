@@ -20,10 +20,16 @@ struct store_wire {
 
 /* ---- peer ---- */
 
-static enum status bad_url(struct err *err, const char *setting, const char *why)
+/* A URL that may hold credentials is not repeated. */
+static enum status bad_url(struct err *err, const char *setting, const char *url, const char *why)
 {
-    return err_set(err, ST_CONFIG, NULL, "%s: %s; give http://host:port, https://host:port or unix:/path", setting,
-                   why);
+    return err_set(err, ST_CONFIG, NULL, "%s: \"%.200s\": %s; give http://host:port, https://host:port or unix:/path",
+                   setting, strchr(url, '@') ? "***" : url, why);
+}
+
+static const char *url_fault(CURLUcode rc)
+{
+    return rc == CURLUE_BAD_PORT_NUMBER ? "the port is no number from 1 to 65535" : "not a URL";
 }
 
 /* Refuse what would end up in logs (credentials) or would garble the paths that are appended. */
@@ -41,23 +47,25 @@ static enum status check_http_url(const char *url, const char *setting, struct e
     enum status st = ST_OK;
     char *part = NULL;
     CURLU *u = curl_url();
+    CURLUcode rc;
 
     if (!u)
         return err_set(err, ST_NOMEM, NULL, "%s: no memory", setting);
-    if (curl_url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK) {
-        st = bad_url(err, setting, "not a URL");
+    rc = curl_url_set(u, CURLUPART_URL, url, 0);
+    if (rc != CURLUE_OK) {
+        st = bad_url(err, setting, url, url_fault(rc));
         goto cleanup;
     }
     if (curl_url_get(u, CURLUPART_SCHEME, &part, 0) != CURLUE_OK ||
         (strcmp(part, "http") != 0 && strcmp(part, "https") != 0)) {
-        st = bad_url(err, setting, "unknown scheme");
+        st = bad_url(err, setting, url, "unknown scheme");
         goto cleanup;
     }
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         curl_free(part);
         part = NULL;
         if (curl_url_get(u, refused[i].part, &part, 0) == CURLUE_OK) {
-            st = bad_url(err, setting, refused[i].why);
+            st = bad_url(err, setting, url, refused[i].why);
             goto cleanup;
         }
     }
@@ -74,9 +82,9 @@ enum status store_peer_init(struct store_peer *p, const char *url, const char *s
     *p = (struct store_peer){0};
     if (strncmp(url, "unix:", 5) == 0) {
         if (url[5] != '/')
-            return bad_url(err, setting, "the socket's path must be absolute");
+            return bad_url(err, setting, url, "the socket's path must be absolute");
         if (len - 5 > 107)
-            return bad_url(err, setting, "the socket's path is longer than 107 bytes");
+            return bad_url(err, setting, url, "the socket's path is longer than 107 bytes");
         p->base = strdup("http://localhost");
         p->socket = strdup(url + 5);
     } else {

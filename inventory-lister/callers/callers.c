@@ -81,7 +81,9 @@ static enum status make_rules(const struct cfg_callers *cfg, struct jwt_rules *o
         return config_fault(err, "callers.algorithms");
     if (rights_parse((struct bytes){cfg->jwt_rights, strlen(cfg->jwt_rights)}, &out->rights, err) != ST_OK)
         return config_fault(err, "callers.jwt_rights");
-    return cfg->jwks_url[0] ? jwks_url_check(cfg->jwks_url, err) : ST_OK;
+    if (cfg->jwks_url[0] && jwks_url_check(cfg->jwks_url, err) != ST_OK)
+        return ST_CONFIG;
+    return cfg->jwks_ca_file[0] ? jwks_ca_check(cfg->jwks_ca_file, err) : ST_OK;
 }
 
 static enum status take_peer(struct callers *c, const struct cfg_map_item *item, struct err *err)

@@ -2,6 +2,9 @@
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
+#include <errno.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <string.h>
 
 #define FETCH_MS 10000L
@@ -42,6 +45,26 @@ enum status jwks_url_check(const char *url, struct err *err)
     curl_free(user);
     curl_url_cleanup(u);
     return st;
+}
+
+static int no_passphrase(char *buf, int size, int rwflag, void *arg)
+{
+    (void)buf, (void)size, (void)rwflag, (void)arg;
+    return 0;
+}
+
+enum status jwks_ca_check(const char *path, struct err *err)
+{
+    FILE *f = fopen(path, "re");
+    X509 *cert;
+
+    if (!f)
+        return err_set(err, ST_CONFIG, NULL, "callers.jwks_ca_file: cannot read \"%s\": %s", path, strerror(errno));
+    cert = PEM_read_X509(f, NULL, no_passphrase, NULL);
+    fclose(f);
+    ERR_clear_error();
+    X509_free(cert);
+    return cert ? ST_OK : err_set(err, ST_CONFIG, NULL, "callers.jwks_ca_file: \"%s\" holds no PEM certificate", path);
 }
 
 static size_t on_body(char *data, size_t size, size_t n, void *arg)

@@ -58,7 +58,7 @@ static enum status load_jwks_file(struct callers *c, struct err *err)
         st = file_fault(err, path);
     buf_release(&text);
     if (st != ST_OK)
-        return st;
+        return err_prefix(err, "callers.jwks_file"), st;
     if (skipped > 0)
         log_warn("keys left out: symmetric, weak, or not for signatures", "file", path, NULL);
     keep_jwks(c, fresh);
@@ -71,7 +71,7 @@ static enum status load_tokens(struct callers *c, struct err *err)
     enum status st = tokens_load(c->cfg->tokens_file, &fresh, &c->tokens_seen, err);
 
     if (st != ST_OK)
-        return st;
+        return err_prefix(err, "callers.tokens_file"), st;
     pthread_mutex_lock(&c->lock);
     former = c->tokens;
     c->tokens = fresh;

@@ -39,6 +39,13 @@ static enum status check_pair(const struct certs *c, const struct buf *cert, con
     return ST_OK;
 }
 
+static enum status read_pem(const char *path, const char *setting, struct buf *out, struct stat *seen, struct err *err)
+{
+    enum status st = file_read(path, PEM_MAX, out, seen, err);
+
+    return st == ST_OK ? st : (err_prefix(err, "%s", setting), st);
+}
+
 static enum status load(struct certs *c, struct err *err)
 {
     struct buf cert, key;
@@ -46,9 +53,9 @@ static enum status load(struct certs *c, struct err *err)
 
     buf_init(&cert, PEM_MAX);
     buf_init(&key, PEM_MAX);
-    st = file_read(c->cert_file, PEM_MAX, &cert, &c->cert_seen, err);
+    st = read_pem(c->cert_file, "http.cert_file", &cert, &c->cert_seen, err);
     if (st == ST_OK)
-        st = file_read(c->key_file, PEM_MAX, &key, &c->key_seen, err);
+        st = read_pem(c->key_file, "http.key_file", &key, &c->key_seen, err);
     if (st == ST_OK)
         st = check_pair(c, &cert, &key, err);
     if (st == ST_OK) {

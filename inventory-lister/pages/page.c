@@ -47,7 +47,7 @@ struct reader {
     const char **flag_names; /* of with_relations, those that have to be asked for */
     size_t nflags;
     struct position read_to;  /* last row read */
-    struct position consumed; /* last row shown or known to be hidden */
+    struct position consumed; /* last row shown, or known to be hidden and fit to end a page */
     bool end;                 /* the list has been read to its end */
     int64_t read, visible, seen;
     struct buf rows;
@@ -242,6 +242,16 @@ static enum status begin_flags(struct reader *r, size_t first, struct err *err)
     return decide_start(r->d, r->rq->query, fl->items, n * r->nflags, &fl->group, err);
 }
 
+/* Whether a page can end with this row. One that is hidden and cannot must not show itself by it. */
+static bool fits_token(const struct reader *r, const struct fetch *f, int row)
+{
+    size_t len = 0;
+
+    for (size_t i = 1; i <= r->rq->order->len; i++)
+        len += pg_len(f->rows, row, r->first_value + (int)i);
+    return len <= TOKEN_VALUES_MAX;
+}
+
 enum verdict { GO_ON, FULL, EARLY, BROKEN };
 
 /* Take the rows of a fetch in their order. */
@@ -259,9 +269,11 @@ static enum verdict consume(struct reader *r, const struct fetch *f)
             r->visible++;
             v = FULL;
         } else {
-            if (it->decision == DECISION_ALLOW && ++r->visible && !show(r, f, i))
+            bool allowed = it->decision == DECISION_ALLOW;
+            if (allowed && ++r->visible && !show(r, f, i))
                 v = BROKEN;
-            last = i;
+            if (allowed || fits_token(r, f, i))
+                last = i;
             r->seen++;
         }
     }

@@ -28,7 +28,6 @@
 #define VERSION 1
 #define KEYS_MAX 2
 #define FILE_MAX 4094
-#define VALUES_MAX 8000
 #define SKEW_MS 60000 /* of other servers' clocks: a token from the future beyond this is none */
 
 static const size_t sizes[] = {512, 2048, 8192};
@@ -102,11 +101,11 @@ static enum status keys_parse(const char *path, const char *text, struct token_k
 
 static enum status read_text(const char *path, struct buf *out, struct stat *seen, struct err *err)
 {
-    if (file_read(path, FILE_MAX, out, seen, err) != ST_OK)
-        return err_prefix(err, "page token keys"), ST_CONFIG;
-    if (memchr(buf_str(out), '\0', out->len))
-        return err_set(err, ST_CONFIG, NULL, "%s holds a NUL byte", path);
-    return ST_OK;
+    enum status st = file_read(path, FILE_MAX, out, seen, err);
+
+    if (st == ST_OK && memchr(buf_str(out), '\0', out->len))
+        st = err_set(err, ST_CONFIG, NULL, "%s holds a NUL byte", path);
+    return st;
 }
 
 static enum status keys_load(struct token_keys *k, struct err *err)
@@ -287,7 +286,7 @@ static size_t inner_write(const struct position *p, unsigned char *out)
     for (size_t i = 0; i < p->n; i++)
         values += p->values[i] ? strlen(p->values[i]) : 0;
     len += values + 4 * p->n;
-    if (values > VALUES_MAX)
+    if (values > TOKEN_VALUES_MAX)
         return 0;
     put_number(&at, VERSION, 1);
     put_number(&at, (uint64_t)(clock_wall_us() / 1000), 8);
@@ -388,7 +387,7 @@ enum status token_seal(struct token_keys *k, struct bytes question, const struct
 
     if (len == 0)
         return err_set(err, ST_TOO_BIG, NULL,
-                       "the sort values of a row have more than %d bytes: no page can go on there", VALUES_MAX);
+                       "the sort values of a row have more than %d bytes: no page can go on there", TOKEN_VALUES_MAX);
     key_first(k, &key);
     ok = gcm_seal(k->cipher, &key, question, plain, len, raw);
     OPENSSL_cleanse(&key, sizeof key);

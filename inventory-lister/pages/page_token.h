@@ -23,7 +23,8 @@
 #include "common/base/buf.h"
 #include "common/base/status.h"
 
-#define POSITION_MAX 5 /* SORT_MAX and the id */
+#define POSITION_MAX 5        /* SORT_MAX and the id */
+#define TOKEN_VALUES_MAX 8000 /* bytes of a position's values together; more fit no token */
 
 /* Sort values as text, as Postgres gives them with TimeZone UTC; NULL is SQL NULL. */
 struct position {
@@ -40,7 +41,7 @@ void token_keys_free(struct token_keys *k); /* accepts NULL */
 enum status token_keys_refresh(struct token_keys *k, struct err *err) MUST_CHECK;
 
 /* `question` is all that the token is bound to, unambiguously joined. Appends to `out`: at most 10,980 bytes.
- * ST_TOO_BIG: the values are over 8,000 bytes. */
+ * ST_TOO_BIG: the values are over TOKEN_VALUES_MAX. */
 enum status token_seal(struct token_keys *k, struct bytes question, const struct position *at, struct buf *out,
                        struct err *err) MUST_CHECK;
 /* ST_INVALID: not ours, damaged, for another question, too old, or `n` values were expected. One text for all. */

@@ -93,11 +93,22 @@ closed_output() { # program
     [[ $code == 2 ]] && grep -q 'cannot write to standard output' "$TEST_DIR/err"
 }
 
-needed=(--set kafka.bootstrap.servers=127.0.0.1:1)
 version=$(sed -n 's/^VERSION := //p' Makefile)
-for program in outbox-relay tuple-writer relatactl; do
+# needs PROGRAM: the settings that it cannot be without, to $needed; as options to $more.
+needs() {
+    local value
+    needed=()
+    case $1 in
+        outbox-relay | tuple-writer) needed=(kafka.bootstrap.servers=127.0.0.1:1) ;;
+        inventory-lister)
+            needed=(callers.anonymous=true collection.things.{table=public.t,type=doc,id=id,columns=id,relation=viewer})
+            ;;
+    esac
     more=()
-    [[ $program == relatactl ]] || more=("${needed[@]}")
+    for value in "${needed[@]}"; do more+=(--set "$value"); done
+}
+for program in outbox-relay tuple-writer inventory-lister relatactl; do
+    needs "$program"
     check "$program --version" printed "$program $version" "$BIN/$program" --version
     check "$program --help" helps "$program"
     check "$program --print-config" reads_back "$program" "${more[@]}"
@@ -109,7 +120,7 @@ for program in outbox-relay tuple-writer relatactl; do
     check "$program refuses a wrong environment" wrong_environment "$program"
     check "$program tells that output failed" closed_output "$program"
 done
-for program in outbox-relay tuple-writer; do
+for program in outbox-relay tuple-writer inventory-lister; do
     check "$program takes no arguments" refused 'unexpected argument "start"' "$program" start
 done
 
@@ -118,40 +129,60 @@ printf 'nothing\n' >"$TEST_DIR/text"
 K=kafka.bootstrap.servers=127.0.0.1:1
 while IFS='|' read -r programs setting pattern; do
     for program in $programs; do
-        more=()
-        [[ $program == relatactl ]] || more=("$K")
-        [[ $program != tuple-writer ]] || more+=(writer.source=kafka)
-        check "$program refuses $setting" refused_both "$pattern" "$program" "${more[@]}" "$setting"
+        needs "$program"
+        [[ $program != tuple-writer ]] || needed+=(writer.source=kafka)
+        check "$program refuses $setting" refused_both "$pattern" "$program" "${needed[@]}" "$setting"
     done
 done <<END
-relatactl tuple-writer outbox-relay|pg.dsn=bogus://x|bad Postgres DSN: unknown scheme "bogus"
-relatactl tuple-writer outbox-relay|pg.dsn=hots=x|bad Postgres DSN: invalid connection option "hots"
-relatactl tuple-writer outbox-relay|pg.dsn=host=x sslmode=yes|bad Postgres DSN: sslmode = "yes": must be one of
-relatactl tuple-writer outbox-relay|pg.dsn=host=x port=ten|bad Postgres DSN: port = "ten"
-relatactl tuple-writer outbox-relay|pg.dsn=host=a,b port=1,2,3|
-relatactl tuple-writer outbox-relay|pg.dsn=host=x sslmode=verify-full sslrootcert=/nonexistent|sslrootcert "/nonexistent" cannot be read
-relatactl tuple-writer|store.url=gopher://x|store.url: unknown scheme; give http://
-relatactl tuple-writer|store.url=http://u:p@x|credentials do not belong into the URL
-relatactl tuple-writer|store.name=|store.name is empty
-relatactl tuple-writer|store.ca_file=/nonexistent|store.ca_file: cannot read "/nonexistent"
-relatactl tuple-writer|store.ca_file=$TEST_DIR/text|holds no PEM certificate
-relatactl tuple-writer|store.cert_file=$TEST_DIR/text|store.cert_file and store.key_file are given together
-relatactl tuple-writer|store.oidc_client_id=x|store.oidc_client_id is set without store.oidc_token_url
-relatactl tuple-writer|nats.url=gopher://x|nats.url: "gopher://x" is no address of a NATS server
-relatactl tuple-writer|nats.url=nats://|nats.url: "nats://" is no address
-relatactl tuple-writer|nats.url=nats://me:hush@:::|nats.url: "[*][*][*]@:::" is no address
-relatactl tuple-writer|nats.url=nats://h:1,nats://h:99999|nats.url: "nats://h:99999" is no address
-relatactl tuple-writer|nats.url=,|names no server
-tuple-writer outbox-relay|admin.listen=nowhere|admin.listen = "nowhere": the port is missing; give host:port
-tuple-writer outbox-relay|admin.listen=::1:80|an IPv6 address stands in brackets
-tuple-writer outbox-relay|admin.url_file=/nonexistent/url|cannot write admin.url_file /nonexistent/url: No such file
+relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=bogus://x|bad Postgres DSN: unknown scheme "bogus"
+relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=hots=x|bad Postgres DSN: invalid connection option "hots"
+relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=host=x sslmode=yes|bad Postgres DSN: sslmode = "yes": must be one of
+relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=host=x port=ten|bad Postgres DSN: port = "ten"
+relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=host=a,b port=1,2,3|
+relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=host=x sslmode=verify-full sslrootcert=/nonexistent|sslrootcert "/nonexistent" cannot be read
+relatactl tuple-writer inventory-lister|store.url=gopher://x|store.url: "gopher://x": unknown scheme; give http://
+relatactl tuple-writer inventory-lister|store.url=http://h:99999|store.url: "http://h:99999": the port is no number from 1 to 65535
+relatactl tuple-writer inventory-lister|store.url=http://u:p@x|store.url: "[*][*][*]": credentials do not belong into the URL
+relatactl tuple-writer inventory-lister|store.name=|store.name is empty
+relatactl tuple-writer inventory-lister|store.ca_file=/nonexistent|store.ca_file: cannot read "/nonexistent"
+relatactl tuple-writer inventory-lister|store.ca_file=$TEST_DIR/text|holds no PEM certificate
+relatactl tuple-writer inventory-lister|store.cert_file=$TEST_DIR/text|store.cert_file and store.key_file are given together
+relatactl tuple-writer inventory-lister|store.oidc_client_id=x|store.oidc_client_id is set without store.oidc_token_url
+relatactl tuple-writer inventory-lister|nats.url=gopher://x|nats.url: "gopher://x" is no address of a NATS server
+relatactl tuple-writer inventory-lister|nats.url=nats://|nats.url: "nats://" is no address
+relatactl tuple-writer inventory-lister|nats.url=nats://me:hush@:::|nats.url: "[*][*][*]@:::" is no address
+relatactl tuple-writer inventory-lister|nats.url=nats://h:1,nats://h:99999|nats.url: "nats://h:99999" is no address
+relatactl tuple-writer inventory-lister|nats.url=,|names no server
+tuple-writer outbox-relay inventory-lister|admin.listen=nowhere|admin.listen = "nowhere": the port is missing; give host:port
+tuple-writer outbox-relay inventory-lister|admin.listen=::1:80|an IPv6 address stands in brackets
+tuple-writer outbox-relay inventory-lister|admin.url_file=/nonexistent/url|cannot write admin.url_file /nonexistent/url: No such file
 tuple-writer outbox-relay|kafka.nope=1|No such configuration property: "nope"
 tuple-writer outbox-relay|kafka.linger.ms=soon|kafka.linger.ms
 tuple-writer outbox-relay|kafka.acks=1|kafka.acks cannot be set
 tuple-writer outbox-relay|kafka.bootstrap.servers=|kafka.bootstrap.servers is not set
 tuple-writer outbox-relay|kafka.max.poll.interval.ms=26000|max.poll.interval.ms
 tuple-writer outbox-relay|kafka.security.protocol=nope|kafka.security.protocol
+inventory-lister|callers.anonymous=false|nobody could call: set callers.tokens_file
+inventory-lister|callers.tokens_file=/nonexistent|callers.tokens_file: cannot open /nonexistent
+inventory-lister|lister.token_keys_file=/nonexistent|lister.token_keys_file: cannot open /nonexistent
+inventory-lister|lister.token_keys_file=$TEST_DIR/text|lister.token_keys_file: $TEST_DIR/text:1: not 64 hex digits
+inventory-lister|http.listen=nowhere|http.listen = "nowhere": the port is missing
+inventory-lister|http.listen=|http.listen and http.unix_socket are both empty
+inventory-lister|http.cert_file=/nonexistent|http.key_file is empty
+inventory-lister|http.url_file=/nonexistent/url|http.url_file
+inventory-lister|cache.deny_ttl=10s|cache.deny_ttl is above cache.allow_ttl
+inventory-lister|lister.public_url=here|neither http:// nor https://
+inventory-lister|lister.min_token_wait=20s|lister.min_token_wait must be below http.request_timeout
+inventory-lister|collection.things.table=t|must be named with its schema
+inventory-lister|collection.things.columns=|collection.things.columns
+inventory-lister|collection.things.colour=red|colour
 END
+needs inventory-lister
+for setting in jwks_file=/nonexistent jwks_ca_file=/nonexistent "jwks_ca_file=$TEST_DIR/text"; do
+    check "inventory-lister refuses $setting" refused_both "callers.${setting%%=*}: .*${setting##*=}" inventory-lister \
+        "${needed[@]}" callers.issuer=i callers.audience=a \
+        callers.jwks_"$([[ $setting == jwks_file* ]] && echo file=/nonexistent || echo url=https://h/keys)" "callers.$setting"
+done
 check "outbox-relay refuses a missing CA of Kafka" refused_both 'ssl.ca.location' outbox-relay "$K" \
     kafka.security.protocol=ssl kafka.ssl.ca.location=/nonexistent
 check "relatactl refuses a NATS file that is not there" refused_both 'nats.ca_file "/nonexistent" cannot be read' \

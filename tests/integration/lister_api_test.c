@@ -471,6 +471,38 @@ static void test_what_there_is(void **state)
     json_decref(json);
 }
 
+/* A row whose sort values fit no token cannot end a page. Hidden, it does not show by that; seen, it is 503 and the log
+ * says why. */
+static void test_sort_values_too_long_for_a_token(void **state)
+{
+    static const char list[] = "/v1/inventory/things?order_by=name&page_size=";
+    struct harness *h = *state;
+    char path[16384], *next;
+
+    harness_sql(h, "INSERT INTO public.things(id, name) VALUES ('a', 'a' || repeat('x', 7998)), "
+                   "('b', 'b' || repeat('x', 7999)), ('c', 'c' || repeat('x', 20000))");
+    store_put(h, true, "doc:a", "viewer", "user:anne");
+    run();
+    /* a has 8,000 bytes with its id; b and c are hidden, and the next one that she sees is n0001. */
+    snprintf(path, sizeof(path), "%s1", list);
+    assert_int_equal(page("t-anne", path, &next), 1);
+    snprintf(path, sizeof(path), "%s1&page_token=%s", list, next);
+    free(next);
+    assert_int_equal(page("t-anne", path, &next), 1);
+    assert_non_null(strstr(buf_str(&l.body), "\"n0001\""));
+    free(next);
+
+    store_put(h, true, "doc:b", "viewer", "user:bob");
+    store_put(h, true, "doc:c", "viewer", "user:bob");
+    snprintf(path, sizeof(path), "%s1", list);
+    lister_get(&l, "t-bob", path);
+    assert_problem(&l, 503, "unavailable");
+    assert_null(strstr(buf_str(&l.body), "8000"));
+    assert_true(proc_logged(l.p, "the sort values of a row have more than 8000 bytes"));
+    snprintf(path, sizeof(path), "%s2", list);
+    assert_int_equal(page("t-bob", path, NULL), 2);
+}
+
 /* All of it works with the role that is meant for it, and the right to read the table. */
 static void test_least_privileges(void **state)
 {
@@ -511,6 +543,7 @@ int main(void)
         T(test_explain),
         T(test_explain_rows),
         T(test_authzen),
+        T(test_sort_values_too_long_for_a_token),
         T(test_least_privileges),
         T(test_what_there_is),
     };
