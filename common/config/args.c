@@ -43,7 +43,54 @@ static enum status unknown_option(const struct cfg_program *prog, const char *ar
     /* --pg.dsn=x: likely a setting. */
     if (strncmp(name, "--", 2) == 0 && strchr(name, '.'))
         return err_set(err, ST_CONFIG, NULL, "unknown option %s: settings are given as --set section.key=value", name);
+    for (const struct cfg_option *o = prog->options; o && o->name; o++) {
+        if (name_is_near(name, o->name))
+            return err_set(err, ST_CONFIG, NULL, "unknown option %s: did you mean %s?", name, o->name);
+    }
     return err_set(err, ST_CONFIG, NULL, "unknown option %s: see %s --help", name, prog->name);
+}
+
+static enum status add_set(struct cfg_command *c, const char *text, struct err *err)
+{
+    c->sets[c->nsets] = strdup(text);
+    if (!c->sets[c->nsets])
+        return err_set(err, ST_NOMEM, NULL, "no memory for the command line");
+    c->nsets++;
+    return ST_OK;
+}
+
+static const struct cfg_option *find_short(const struct cfg_program *prog, const char *arg, const char **value)
+{
+    size_t len = strcspn(arg, "=");
+
+    for (const struct cfg_option *o = prog->options; o && o->name; o++) {
+        if (strlen(o->name) == len && memcmp(o->name, arg, len) == 0) {
+            *value = arg[len] == '=' ? arg + len + 1 : NULL;
+            return o;
+        }
+    }
+    return NULL;
+}
+
+/* The setting that it is short for. */
+static enum status take_short(struct cfg_command *c, const struct cfg_option *o, const char *value, int argc,
+                              char **argv, int *i, struct err *err)
+{
+    struct buf text;
+    enum status st;
+
+    if (o->value && value)
+        return err_set(err, ST_CONFIG, NULL, "%s takes no value", o->name);
+    if (!o->value && !value) {
+        if (*i + 1 >= argc)
+            return err_set(err, ST_CONFIG, NULL, "%s needs a value: %s %s", o->name, o->name, o->placeholder);
+        value = argv[++*i];
+    }
+    buf_init(&text, 1 << 20);
+    buf_addf(&text, "%s.%s=%s", o->section, o->key, o->value ? o->value : value);
+    st = buf_ok(&text) ? add_set(c, buf_str(&text), err) : err_set(err, ST_CONFIG, NULL, "%s: too long", o->name);
+    buf_release(&text);
+    return st;
 }
 
 static enum status apply(struct cfg_command *c, int opt, const char *value, struct err *err)
@@ -55,8 +102,7 @@ static enum status apply(struct cfg_command *c, int opt, const char *value, stru
         c->file = value;
         break;
     case OPT_SET:
-        c->sets[c->nsets++] = value;
-        break;
+        return add_set(c, value, err);
     case OPT_CHECK:
         c->check = true;
         break;
@@ -108,6 +154,7 @@ static enum status walk(const struct cfg_program *prog, int argc, char **argv, s
         const char *value = NULL;
         bool dashed = argv[i][0] == '-' && argv[i][1] != '\0' && !literal;
         int opt = dashed ? find_option(argv[i], &value) : OPT_COUNT;
+        const struct cfg_option *short_for;
         enum status st;
 
         if (dashed && !rest && strcmp(argv[i], "--") == 0) {
@@ -116,6 +163,13 @@ static enum status walk(const struct cfg_program *prog, int argc, char **argv, s
         }
         if (opt != OPT_COUNT && (!rest || opt == OPT_CONFIG || opt == OPT_SET)) {
             st = take_option(c, opt, value, argc, argv, &i, err);
+            if (st != ST_OK)
+                return st;
+            continue;
+        }
+        short_for = dashed && !rest ? find_short(prog, argv[i], &value) : NULL;
+        if (short_for) {
+            st = take_short(c, short_for, value, argc, argv, &i, err);
             if (st != ST_OK)
                 return st;
             continue;
@@ -147,6 +201,9 @@ enum status command_parse(const struct cfg_program *prog, int argc, char **argv,
 
 void command_release(struct cfg_command *c)
 {
+    for (size_t i = 0; i < c->nsets; i++)
+        free(c->sets[i]);
     free(c->sets);
     c->sets = NULL;
+    c->nsets = 0;
 }

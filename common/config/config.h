@@ -73,6 +73,14 @@ struct cfg_sample {
     const char *section, *key, *value;
 };
 
+/* An option that is short for a setting: "--type doc" for "--set audit.type=doc". */
+struct cfg_option {
+    const char *name; /* "--type" */
+    const char *section, *key;
+    const char *value;       /* what it sets; NULL: it takes a value */
+    const char *placeholder; /* how --help calls that value; NULL if it takes none */
+};
+
 struct cfg_program {
     const char *name;           /* "outbox-relay" */
     const char *summary;        /* one sentence for --help */
@@ -83,6 +91,9 @@ struct cfg_program {
     enum status (*validate)(const void *settings, struct err *err);
     /* Values for the example, ended by section == NULL, with which it passes --check-config; NULL = it needs none. */
     const struct cfg_sample *samples;
+    /* Ended by name == NULL; NULL = none. As strong as --set, in the order of the command line. --help shows them at
+     * their settings. */
+    const struct cfg_option *options;
     /* Whether arguments may follow the options (config_load_args); `usage` is how --help shows them. */
     bool takes_args;
     const char *usage; /* "COMMAND [ARGUMENT]..." */

@@ -59,7 +59,16 @@ static void add_type(struct buf *out, const struct cfg_key *k)
         buf_addf(out, " %s", k->unit);
 }
 
-static void add_key(struct buf *out, const struct cfg_key *k)
+/* "--type TYPE, ": the option that is short for a setting. */
+static void add_short(struct buf *out, const struct cfg_program *prog, const struct cfg_key *k)
+{
+    for (const struct cfg_option *o = prog->options; o && o->name; o++) {
+        if (strcmp(o->section, k->section) == 0 && strcmp(o->key, k->key) == 0)
+            buf_addf(out, "%s%s%s; ", o->name, o->placeholder ? " " : "", o->placeholder ? o->placeholder : "");
+    }
+}
+
+static void add_key(struct buf *out, const struct cfg_program *prog, const struct cfg_key *k)
 {
     struct buf line;
 
@@ -78,6 +87,7 @@ static void add_key(struct buf *out, const struct cfg_key *k)
         buf_addf(out, " = %s\n", k->preset);
     add_wrapped(out, k->help, 6);
     buf_addc(&line, '(');
+    add_short(&line, prog, k);
     add_type(&line, k);
     buf_adds(&line, "; ");
     names_env(&line, k->section, k->key);
@@ -103,7 +113,7 @@ void help_text(const struct cfg_program *prog, struct buf *out)
         if (strcmp(section, k->section) != 0)
             buf_addf(out, "\n[%s]\n", k->section);
         section = k->section;
-        add_key(out, k);
+        add_key(out, prog, k);
     }
     if (prog->details)
         buf_addf(out, "\n%s%s", prog->details, prog->details[strlen(prog->details) - 1] == '\n' ? "" : "\n");

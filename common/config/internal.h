@@ -69,7 +69,7 @@ enum status loader_read_environ(struct cfg_loader *l, char *const *env, struct e
 /* args.c: the command line. */
 struct cfg_command {
     const char *file; /* NULL = none */
-    const char **sets;
+    char **sets;      /* owned */
     size_t nsets;
     bool check, print, version;
     const char *help; /* NULL = not asked; else "", "markdown", "metrics" or "example" */
