@@ -5,7 +5,7 @@
 --     owner>: they run the owner's `when` expressions and read the owner's table with the owner's rights, whoever changes a row,
 --     tracks, untracks or backfills. Nobody else can create anything there;
 --   * what is called by them and writes ledger, outbox and registrations, owned by the schema's owner;
---   * relata.yielded, relata.expected and relata.rows_of, owned by relata_lookup, a role that may nothing else: only through it
+--   * relata.yielded, relata.expected.. and relata.rows_of, owned by relata_lookup, a role that may nothing else: only through it
 --     are functions of table owners called on behalf of others, so that an owner who changes one gains nothing.
 -- Registration trusts what it finds, not who asks: functions that only the table's owner can have made.
 --
@@ -224,6 +224,29 @@ BEGIN
         RAISE EXCEPTION '% is not tracked', tab USING ERRCODE = 'RL003', HINT = 'relata.tracked lists the tables that are.';
     END IF;
     RETURN QUERY EXECUTE format('SELECT * FROM %I.%I()', place, 't' || tab::oid || '_expected');
+END $$;
+
+-- For audits: the same by sums of hashes, in parts, and about one object or subject; see relata.track_generate.
+CREATE FUNCTION relata.expected_digest(tab regclass, salt bigint, mask bigint)
+    RETURNS TABLE (object_type text, relation text, bucket bigint, n bigint, total numeric)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT * FROM %I.%I($1, $2)', (SELECT t.place FROM relata.tracked t WHERE t.tab = expected_digest.tab),
+                                't' || tab::oid || '_digest') USING salt, mask;
+END $$;
+CREATE FUNCTION relata.expected_part(tab regclass, salt bigint, mask bigint, buckets bigint[])
+    RETURNS TABLE (object text, relation text, subject text, condition_name text, condition_context jsonb)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT * FROM %I.%I($1, $2, $3)', (SELECT t.place FROM relata.tracked t WHERE t.tab = expected_part.tab),
+                                't' || tab::oid || '_part') USING salt, mask, buckets;
+END $$;
+CREATE FUNCTION relata.expected_about(tab regclass, of_object text, of_subject text)
+    RETURNS TABLE (object text, relation text, subject text, condition_name text, condition_context jsonb)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT * FROM %I.%I($1, $2)', (SELECT t.place FROM relata.tracked t WHERE t.tab = expected_about.tab),
+                                't' || tab::oid || '_about') USING of_object, of_subject;
 END $$;
 
 -- The tuples that rows in some blocks of a tracked table, or of a partition of it, stand for.
@@ -652,17 +675,19 @@ BEGIN
                    || '(' || coalesce(entry ->> 'when', 'true') || E'\n)', '%', '%%');
 END $$;
 
--- SQL that finds which of given keys a rule's rows stand for, by equality on the columns that the keys name.
-CREATE FUNCTION relata.track_lookup(tab regclass, place text, view_name text, object text[], relation text[], subject text[],
-                                    conditional boolean) RETURNS text
+-- SQL that finds a rule's rows by equality on the columns that templates name: `matches` joins what they give, `joins`
+-- compares. parts: 1 object, 2 relation, 3 subject.
+CREATE FUNCTION relata.track_match(tab regclass, object text[], relation text[], subject text[], parts int[], OUT matches text,
+                                   OUT joins text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    matches text := '';
-    joins text := '';
     p text[];
     kind text;
+    part int;
 BEGIN
-    FOR part IN 1 .. 3 LOOP
+    matches := '';
+    joins := '';
+    FOREACH part IN ARRAY parts LOOP
         p := CASE part WHEN 1 THEN object WHEN 2 THEN relation ELSE subject END;
         IF cardinality(p) = 1 THEN
             joins := joins || format(' AND k.%s = %L', substr('ors', part, 1), p[1]);
@@ -680,6 +705,15 @@ BEGIN
                                      'key_' || p[i], substr('ors', part, 1), i / 2);
         END LOOP;
     END LOOP;
+END $$;
+
+-- SQL that finds which of given keys a rule's rows stand for.
+CREATE FUNCTION relata.track_lookup(tab regclass, place text, view_name text, object text[], relation text[], subject text[],
+                                    conditional boolean) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    m constant record := relata.track_match(tab, object, relation, subject, '{1,2,3}');
+BEGIN
     -- Without a condition one row is enough, though thousands may stand for the same tuple.
     RETURN format(CASE WHEN conditional
                        THEN 'SELECT k.n, v.condition_name, v.condition_context FROM unnest($1, $2, $3) WITH ORDINALITY AS '
@@ -687,7 +721,20 @@ BEGIN
                        ELSE 'SELECT k.n, NULL::text, NULL::jsonb FROM unnest($1, $2, $3) WITH ORDINALITY AS k(o, r, s, n)%1$s '
                             'WHERE EXISTS (SELECT FROM %4$I.%2$I AS v WHERE v.object = k.o AND v.relation = k.r '
                             'AND v.subject = k.s%3$s)' END,
-                  matches, view_name, joins, place);
+                  m.matches, view_name, m.joins, place);
+END $$;
+
+-- SQL that finds a rule's rows whose object (part 1) or subject (part 3) is the given one.
+CREATE FUNCTION relata.track_about(tab regclass, place text, view_name text, object text[], relation text[], subject text[],
+                                   part int) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    m constant record := relata.track_match(tab, object, relation, subject, ARRAY[part]);
+BEGIN
+    RETURN format('SELECT v.object, v.relation, v.subject, v.condition_name, v.condition_context FROM (SELECT $%5$s AS %6$s) AS '
+                  'k%1$s, %4$I.%2$I AS v WHERE v.%7$s = k.%6$s%3$s', m.matches, view_name, m.joins, place,
+                  CASE part WHEN 1 THEN 1 ELSE 2 END, CASE part WHEN 1 THEN 'o' ELSE 's' END,
+                  CASE part WHEN 1 THEN 'object' ELSE 'subject' END);
 END $$;
 
 -- NULL, or the index that a rule's lookups lack: one that begins with any column of its object or subject will do.
@@ -713,7 +760,7 @@ END $$;
 
 -- The functions and triggers of a table.
 CREATE FUNCTION relata.track_generate(place text, f text, tab regclass, store text, source text, conditional boolean,
-                                      statement_level boolean, lookups text[], expected text[]) RETURNS void
+                                      statement_level boolean, lookups text[], abouts text[], expected text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- Without conditions a tuple is its key, and what appears can be written as it is.
@@ -782,6 +829,30 @@ END $f$, tab::oid, source);
                    E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY SELECT DISTINCT ON (1, 2, 3) * FROM ('
                    || array_to_string(expected, E'\n        UNION ALL ')
                    || E') e ORDER BY 1, 2, 3, e.condition_name NULLS FIRST, e.condition_context::text COLLATE "C" NULLS FIRST;\nEND');
+    -- For audits: sums of hashes of what is expected, by type, relation and bucket (-1: conditional, not summed); the tuples of some
+    -- buckets (NULL: all), a row each time that a row stands for one; and those of one object or one subject.
+    EXECUTE format('CREATE FUNCTION %I.%I(salt bigint, mask bigint) RETURNS TABLE (object_type text, relation text, bucket bigint, '
+                   'n bigint, total numeric) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp '
+                   'SET row_security = off AS %L', place, f || '_digest',
+                   E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY SELECT split_part(h.object, '':'', 1), h.relation, '
+                   'CASE WHEN h.plain THEN h.hash & mask ELSE -1 END, count(*), coalesce(sum(h.hash) FILTER (WHERE h.plain), 0) FROM ('
+                   'SELECT e.object, e.relation, e.condition_name IS NULL AS plain, hashtextextended((e.object || ''#'' || e.relation '
+                   '|| ''@'' || e.subject) COLLATE "C", salt) AS hash FROM ('
+                   || array_to_string(expected, E'\n        UNION ALL ') || E') e) h GROUP BY 1, 2, 3;\nEND');
+    EXECUTE format('CREATE FUNCTION %I.%I(salt bigint, mask bigint, buckets bigint[]) RETURNS TABLE (object text, relation text, subject text, '
+                   'condition_name text, condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER '
+                   'SET search_path = pg_catalog, pg_temp SET row_security = off SET plan_cache_mode = force_custom_plan AS %L', place, f || '_part',
+                   E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY SELECT e.* FROM ('
+                   || array_to_string(expected, E'\n        UNION ALL ')
+                   || E') e WHERE buckets IS NULL OR e.condition_name IS NOT NULL OR hashtextextended((e.object || ''#'' || e.relation '
+                      '|| ''@'' || e.subject) COLLATE "C", salt) & mask = ANY (buckets);\nEND');
+    EXECUTE format('CREATE FUNCTION %I.%I(text, text) RETURNS TABLE (object text, relation text, subject text, '
+                   'condition_name text, condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, '
+                   'pg_temp SET row_security = off SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS %L', place, f || '_about',
+                   E'#variable_conflict use_column\nBEGIN\n    IF $1 IS NOT NULL THEN\n        RETURN QUERY '
+                   || array_to_string(abouts[:cardinality(lookups)], E'\n        UNION ALL ')
+                   || E';\n    ELSE\n        RETURN QUERY ' || array_to_string(abouts[cardinality(lookups) + 1:], E'\n        UNION ALL ')
+                   || E';\n    END IF;\nEND');
     body := format($f$#variable_conflict use_column
 BEGIN
     RETURN QUERY EXECUTE format(%L, format('(SELECT * FROM ONLY %%s WHERE ctid >= ''(%%s,0)'' AND ctid < ''(%%s,0)'')', part, low, high), '');
@@ -789,7 +860,8 @@ END $f$, source);
     EXECUTE format('CREATE FUNCTION %I.%I(part regclass, low bigint, high bigint) RETURNS TABLE (object text, relation text, '
                    'subject text, condition_name text, condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER '
                    'SET search_path = pg_catalog, pg_temp SET row_security = off AS %L', place, f || '_rows', body);
-    FOREACH fn IN ARRAY ARRAY['_change()', '_truncate()', '_yields(text[], text[], text[])', '_expected()', '_rows(regclass, bigint, bigint)'] LOOP
+    FOREACH fn IN ARRAY ARRAY['_change()', '_truncate()', '_yields(text[], text[], text[])', '_expected()', '_rows(regclass, bigint, bigint)',
+                              '_digest(bigint, bigint)', '_part(bigint, bigint, bigint[])', '_about(text, text)'] LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %I.%s FROM PUBLIC', place, f || fn);
         IF fn !~ 'change|truncate' THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %I.%s TO relata_lookup', place, f || fn);
@@ -848,7 +920,8 @@ DECLARE
     this int;
 BEGIN
     IF (SELECT count(*) FROM pg_proc p WHERE p.pronamespace = place::regnamespace AND p.proowner = owner AND p.prosecdef
-        AND p.proname IN (SELECT format('t%s_%s', tab::oid, k) FROM unnest(ARRAY['change', 'truncate', 'yields', 'expected', 'rows']) k)) <> 5
+        AND p.proname IN (SELECT format('t%s_%s', tab::oid, k) FROM unnest(ARRAY['change', 'truncate', 'yields', 'expected', 'rows',
+            'digest', 'part', 'about']) k)) <> 8
        OR relata.store_ok(store) IS NOT TRUE THEN
         RAISE EXCEPTION 'table % was not prepared by its owner', tab USING ERRCODE = '42501', HINT = 'Call relata.track.';
     END IF;
@@ -884,6 +957,8 @@ DECLARE
     entry jsonb;
     src text := '';
     lookups text[] := '{}';
+    by_object text[] := '{}';
+    by_subject text[] := '{}';
     expected text[] := '{}';
     rules jsonb := '[]';
     conditional boolean := false;
@@ -902,6 +977,8 @@ BEGIN
             || format(rule.query, CASE c.relkind WHEN 'r' THEN 'ONLY ' ELSE '' END || tab,
                       (SELECT string_agg(format(', %I.%I AS %I', c.relname, col, 'key_' || col), '') FROM unnest(rule.columns) col));
         lookups := lookups || relata.track_lookup(tab, place, f || '_r' || n, rule.object, rule.relation, rule.subject, rule.conditional);
+        by_object := by_object || relata.track_about(tab, place, f || '_r' || n, rule.object, rule.relation, rule.subject, 1);
+        by_subject := by_subject || relata.track_about(tab, place, f || '_r' || n, rule.object, rule.relation, rule.subject, 3);
         expected := expected || format('SELECT v.object, v.relation, v.subject, v.condition_name, v.condition_context FROM %I.%I v', place, f || '_r' || n);
         rules := rules || jsonb_build_array(jsonb_build_array(
             CASE WHEN strpos(rule.object[1], ':') > 0 THEN split_part(rule.object[1], ':', 1) END,
@@ -913,7 +990,8 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM relata.track_generate(place, f, tab, store, src, conditional,
-                                  c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = tab), lookups, expected);
+                                  c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = tab), lookups,
+                                  by_object || by_subject, expected);
     RETURN rules;
 END $$;
 
@@ -994,7 +1072,8 @@ BEGIN
         PERFORM relata.check_isolation(format('relata.untrack(%L, true)', tab::text));
         PERFORM relata.track_stash_all(tab);
     END IF;
-    FOREACH name IN ARRAY ARRAY['change()', 'truncate()', 'yields(text[], text[], text[])', 'expected()', 'rows(regclass, bigint, bigint)'] LOOP
+    FOREACH name IN ARRAY ARRAY['change()', 'truncate()', 'yields(text[], text[], text[])', 'expected()', 'rows(regclass, bigint, bigint)',
+                                'digest(bigint, bigint)', 'part(bigint, bigint, bigint[])', 'about(text, text)'] LOOP
         EXECUTE format('DROP FUNCTION %I.t%s_%s CASCADE', t.place, tab::oid, name);
     END LOOP;
     FOR name IN SELECT format('%I.t%s_r%s', t.place, tab::oid, r.n) FROM relata.tracked_rule r WHERE r.track = t.id LOOP
@@ -1051,7 +1130,7 @@ BEGIN
 END $$;
 
 -- ---------------------------------------------------------------------------------------------------------------------
--- Rights. The three functions that call table owners' code belong to a role that may only that.
+-- Rights. The functions that call table owners' code belong to a role that may only that.
 GRANT USAGE ON SCHEMA relata TO relata_lookup;
 GRANT SELECT ON relata.tracked, relata.tracked_rule TO relata_lookup;
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA relata FROM PUBLIC;
@@ -1067,10 +1146,14 @@ BEGIN
     END IF;
     EXECUTE 'GRANT CREATE ON SCHEMA relata TO relata_lookup';
     EXECUTE format('GRANT EXECUTE ON FUNCTION relata.yielded, relata.expected, relata.rows_of TO %I', current_user);
-    GRANT EXECUTE ON FUNCTION relata.yielded, relata.expected TO relata_auditor, relata_repair;
+    GRANT EXECUTE ON FUNCTION relata.yielded, relata.expected, relata.expected_digest, relata.expected_part, relata.expected_about
+        TO relata_auditor, relata_repair;
     ALTER FUNCTION relata.yielded OWNER TO relata_lookup;
     ALTER FUNCTION relata.expected OWNER TO relata_lookup;
     ALTER FUNCTION relata.rows_of OWNER TO relata_lookup;
+    ALTER FUNCTION relata.expected_digest OWNER TO relata_lookup;
+    ALTER FUNCTION relata.expected_part OWNER TO relata_lookup;
+    ALTER FUNCTION relata.expected_about OWNER TO relata_lookup;
     EXECUTE 'REVOKE CREATE ON SCHEMA relata FROM relata_lookup';
 END $$;
 
@@ -1081,7 +1164,7 @@ GRANT EXECUTE ON FUNCTION relata.encode_bytes(text, text), relata.encode_id(text
     relata.decode_id(text) TO relata_service, relata_relay, relata_writer, relata_lister, relata_auditor, relata_repair;
 GRANT EXECUTE ON FUNCTION relata.as_bigint, relata.as_uuid, relata.refuse_mapping, relata.template_parts, relata.template_also,
     relata.template_match, relata.template_sql, relata.context_sql, relata.check_when, relata.track_column, relata.track_rule,
-    relata.track_lookup, relata.track_advice, relata.track_generate, relata.track_place, relata.track_install,
+    relata.track_match, relata.track_lookup, relata.track_about, relata.track_advice, relata.track_generate, relata.track_place, relata.track_install,
     relata.track_register, relata.track_unregister, relata.track_apply, relata.track_stash, relata.track_stash_all,
     relata.track_unstash, relata.check_isolation, relata.backfill_batch, relata.track, relata.untrack TO relata_service;
 GRANT EXECUTE ON PROCEDURE relata.backfill TO relata_service;
