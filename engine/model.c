@@ -14,6 +14,7 @@ void model_free(struct model *m)
     free(m->names);
     free(m->closures);
     free(m->all);
+    json_decref(m->source);
     free(m);
 }
 
@@ -104,4 +105,36 @@ struct model_effect model_effect(const struct model *m, const char *object, cons
                                  .n = (size_t)p->naffects,
                                  .by_subject = !p->tupleset && !stands_for_many(subject),
                                  .by_object = p->by_object};
+}
+
+/* Whether an entry of directly related types is this subject's: type:id, type:*, type:id#relation. */
+static bool entry_takes(const json_t *entry, const char *subject)
+{
+    const char *colon = strchr(subject, ':'), *hash = colon ? strchr(colon, '#') : NULL;
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    const char *relation = json_string_value(json_object_get(entry, "relation"));
+    bool wildcard = json_is_object(json_object_get(entry, "wildcard"));
+
+    if (!colon || !type || strlen(type) != (size_t)(colon - subject) || strncmp(type, subject, strlen(type)) != 0)
+        return false;
+    if (hash)
+        return relation && strcmp(relation, hash + 1) == 0;
+    return (!relation || !*relation) && wildcard == (strcmp(colon, ":*") == 0);
+}
+
+bool model_allows(const struct model *m, const char *object, const char *relation, const char *subject,
+                  const char *condition)
+{
+    const char *colon = strchr(object, ':');
+    int pair = colon ? model_pair(m, object, (size_t)(colon - object), relation) : -1;
+    const json_t *direct = pair < 0 ? NULL : m->pairs[pair].direct;
+
+    for (size_t i = 0; i < json_array_size(direct); i++) {
+        const json_t *entry = json_array_get(direct, i);
+        const char *needs = json_string_value(json_object_get(entry, "condition"));
+
+        if (entry_takes(entry, subject) && strcmp(needs ? needs : "", condition ? condition : "") == 0)
+            return true;
+    }
+    return false;
 }

@@ -55,4 +55,9 @@ struct model_effect {
 /* A tuple whose pair the model does not have affects nothing (n = 0): the store ignores such tuples. */
 struct model_effect model_effect(const struct model *m, const char *object, const char *relation, const char *subject);
 
+/* Whether a tuple may be written under this model: its relation is assigned directly, and takes subjects of this form
+ * with this condition ("" or NULL: none). OpenFGA's rule on Write; deletes are not held against the model. */
+bool model_allows(const struct model *m, const char *object, const char *relation, const char *subject,
+                  const char *condition);
+
 #endif

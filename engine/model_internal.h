@@ -2,6 +2,8 @@
 #ifndef RELATA_ENGINE_MODEL_INTERNAL_H
 #define RELATA_ENGINE_MODEL_INTERNAL_H
 
+#include <jansson.h>
+
 #include "engine/model.h"
 
 struct model_type {
@@ -16,7 +18,8 @@ struct model_pair {
     bool own_condition; /* one of its directly related types names a condition */
     bool conditional;   /* see model_conditional() */
     bool by_object;
-    const int *affects; /* closure, itself included */
+    const json_t *direct; /* its directly related types, in `source`; NULL = none */
+    const int *affects;   /* closure, itself included */
     int naffects;
 };
 
@@ -33,6 +36,7 @@ struct model {
     int npairs;
     struct model_edge *edges; /* only while it is built */
     size_t nedges, cap_edges;
+    json_t *source;
     char *names;   /* every name, each ended by NUL */
     int *closures; /* what `affects` points into */
     int *all;      /* 0 .. npairs - 1: the closure of pairs whose own would be too large to keep */

@@ -194,6 +194,7 @@ static bool read_this(struct parse *p)
 {
     const json_t *list = restrictions_of(p, p->m->pairs[p->pair].relation);
     size_t n = json_array_size(list);
+    p->m->pairs[p->pair].direct = list;
     for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(list, i);
         const char *relation;
@@ -373,6 +374,8 @@ bool model_parse(struct model **out, const char *json, size_t len, struct model_
         fail(&p, "no memory");
     else
         ok = read_model(&p, root);
+    if (p.m)
+        p.m->source = json_incref(root);
     json_decref(root);
     if (!ok) {
         model_free(p.m);
