@@ -1,5 +1,5 @@
 -- Upkeep, called every few seconds by whoever reads the outbox: repeats deletions for late grants, finishes erasures,
--- drops tombstones and old dead letters. Bounded by max_rows for each kind of work; it waits for nobody's row locks
+-- drops tombstones, old dead letters and old history. Bounded by max_rows for each kind of work; it waits for nobody's row locks
 -- except in a repetition, which ends the call when it found something.
 
 -- At most `cap` pending rows are counted: cheap for a metric.
@@ -85,6 +85,7 @@ BEGIN
         names := ARRAY[q.target, substr(q.target, strpos(q.target, ':') + 1)];
         UPDATE relata.dead_letter d SET actor = 'erased:' || q.id WHERE d.actor = ANY (names);
         UPDATE relata.request r SET actor = 'erased:' || q.id WHERE r.actor = ANY (names);
+        PERFORM relata.erase_history(q.store, q.target, names, q.id, q.before);
         left_over := EXISTS (SELECT FROM relata.tuples_about(q.store, q.target) a WHERE NOT a.present)
             OR EXISTS (SELECT FROM relata.dead_letter d
                        WHERE d.store = q.store AND d.closed_at IS NULL
@@ -160,12 +161,14 @@ END $$;
 
 CREATE FUNCTION relata.maintain(store text DEFAULT 'default', max_rows int DEFAULT 1000, OUT repeated bigint,
                                 OUT erased bigint, OUT tombstones bigint, OUT dead_letters bigint, OUT writers bigint,
-                                OUT more boolean)
+                                OUT history bigint, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     n constant int := least(greatest(coalesce(max_rows, 1000), 1), 10000);
+    more_history boolean;
 BEGIN
     erased := 0;
+    history := 0;
     tombstones := 0;
     dead_letters := 0;
     writers := 0;
@@ -175,6 +178,8 @@ BEGIN
     END IF;
     erased := relata.finish_erasures(maintain.store, n);
     SELECT s.swept, s.more INTO tombstones, more FROM relata.sweep_tombstones(n) s;
+    SELECT s.swept, s.more INTO history, more_history FROM relata.sweep_history(n) s;
+    more := more OR more_history;
     DELETE FROM relata.dead_letter d
     WHERE d.id = ANY (ARRAY(
         SELECT x.id FROM relata.dead_letter x
