@@ -143,6 +143,12 @@ enum status store_read_tuple(struct store_conn *c, const struct tuple_key *key, 
 enum status store_read_page(struct store_conn *c, const char *token, struct store_tuples *out, char **next,
                             mono_us deadline, struct err *err) MUST_CHECK;
 
+/* The same of the tuples of one object ("cluster:7", `subject` NULL), or of those that a subject holds on objects of
+ * one type
+ * ("cluster:", "user:anne"). A subject without an id would be taken for one that nobody is, and find nothing. */
+enum status store_read_about(struct store_conn *c, const char *object, const char *subject, const char *token,
+                             struct store_tuples *out, char **next, mono_us deadline, struct err *err) MUST_CHECK;
+
 /* Check, one tuple, with consistency HIGHER or not. */
 enum status store_check(struct store_conn *c, const char *model_id, const struct tuple_key *key, bool higher,
                         bool *allowed, mono_us deadline, struct err *err) MUST_CHECK;

@@ -208,12 +208,18 @@ enum status store_read_tuple(struct store_conn *c, const struct tuple_key *key, 
 enum status store_read_page(struct store_conn *c, const char *token, struct store_tuples *out, char **next,
                             mono_us deadline, struct err *err)
 {
+    return store_read_about(c, NULL, NULL, token, out, next, deadline, err);
+}
+
+enum status store_read_about(struct store_conn *c, const char *object, const char *subject, const char *token,
+                             struct store_tuples *out, char **next, mono_us deadline, struct err *err)
+{
     enum status st = store_call_need_store(c, err);
 
     *out = (struct store_tuples){0};
     *next = NULL;
     if (st == ST_OK)
-        st = store_json_read_page(&c->request, token, STORE_READ_PAGE, err);
+        st = store_json_read_page(&c->request, object, subject, token, STORE_READ_PAGE, err);
     store_call_path(c, "/read");
     if (st == ST_OK)
         st = store_call(c, STORE_POST, NULL, deadline, err);

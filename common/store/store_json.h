@@ -19,7 +19,9 @@
 enum status store_json_write(struct buf *out, const char *model_id, const struct store_tuple *writes, size_t nwrites,
                              const struct tuple_key *deletes, size_t ndeletes, struct err *err) MUST_CHECK;
 enum status store_json_read_tuple(struct buf *out, const struct tuple_key *key, struct err *err) MUST_CHECK;
-enum status store_json_read_page(struct buf *out, const char *token, int page_size, struct err *err) MUST_CHECK;
+/* `about_object` NULL: all tuples. */
+enum status store_json_read_page(struct buf *out, const char *about_object, const char *about_subject,
+                                 const char *token, int page_size, struct err *err) MUST_CHECK;
 enum status store_json_check(struct buf *out, const char *model_id, const struct tuple_key *key, bool higher,
                              struct err *err) MUST_CHECK;
 enum status store_json_create(struct buf *out, const char *name, struct err *err) MUST_CHECK;

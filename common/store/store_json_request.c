@@ -188,14 +188,22 @@ enum status store_json_read_tuple(struct buf *out, const struct tuple_key *key, 
     return st;
 }
 
-enum status store_json_read_page(struct buf *out, const char *token, int page_size, struct err *err)
+enum status store_json_read_page(struct buf *out, const char *about_object, const char *about_subject,
+                                 const char *token, int page_size, struct err *err)
 {
     struct encoder e = {.err = err};
-    json_t *root = object(&e);
+    json_t *root = object(&e), *key;
     enum status st;
 
     buf_clear(out);
-    /* No tuple_key at all: an empty one is refused. */
+    /* No tuple_key at all for all tuples: an empty one is refused. */
+    if (about_object) {
+        key = object(&e);
+        put(&e, key, "object", text(&e, about_object));
+        if (about_subject)
+            put(&e, key, "user", text(&e, about_subject));
+        put(&e, root, "tuple_key", key);
+    }
     put(&e, root, "page_size", json_integer(page_size));
     if (*token)
         put(&e, root, "continuation_token", text(&e, token));

@@ -1,15 +1,15 @@
 /*
- * compare.h - three sides of one truth: what the inventory stands for (expected), what the ledger says (relata.tuple), and
- * what the store holds (observed). Finds the tuples in which they differ.
+ * compare.h - three sides of one truth: what the inventory stands for (expected), what the ledger says (relata.tuple),
+ * and what the store holds (observed). Finds the tuples in which they differ.
  *
  * Sides that agree are not read: each database sums the hashes of its tuples by bucket, and only the buckets whose sums
- * differ are streamed, in key order, and merged. A hash is hashtextextended() of the key with a salt of its own for each run,
- * so that nobody can make two tuples whose hashes cancel out; sums, unlike XOR, see a tuple twice. Conditional tuples are always
- * streamed: their contexts are compared by meaning.
+ * differ are streamed, in key order, and merged. A hash is hashtextextended() of the key with a salt of its own for
+ * each run, so that nobody can make two tuples whose hashes cancel out; sums, unlike XOR, see a tuple twice.
+ * Conditional tuples are always streamed: their contexts are compared by meaning.
  *
  * Expected and ledger are read in one snapshot, the store a moment later: what differs is a candidate and no more.
- * Main thread only; starts threads of its own and joins them. Memory: BUCKETS * 16 bytes a comparison, a few thousand rows
- * a side, and what the caller keeps of the candidates. The stop flag and the bound on the snapshots' age end it.
+ * Main thread only; starts threads of its own and joins them. Memory: BUCKETS * 16 bytes a comparison, a few thousand
+ * rows a side, and what the caller keeps of the candidates. The stop flag and the bound on the snapshots' age end it.
  */
 #ifndef RELATA_DRIFT_COMPARE_H
 #define RELATA_DRIFT_COMPARE_H
@@ -43,9 +43,6 @@ struct sources {
     size_t len;
 };
 
-/* What is judged: pairs that the ledger owns and nobody skips. Held as the answer to compare_judges(). */
-struct pairs;
-
 struct compare_job {
     const struct settings *cfg;
     struct pg *pg; /* the primary, with relata_auditor's rights; Read pages come to a temporary table of it */
@@ -53,34 +50,41 @@ struct compare_job {
     const char *store_id;
     const struct model *model;
     bool check_model; /* hold every tuple against the model */
+    /* "type#relation" that earlier audits found expected, ended by NULL; or NULL. A table whose rows name the relation
+     * says what it speaks of only while it has such rows. */
+    const char *const *known_pairs;
     /* Called on the way, with what is being done and how far it is; either count may be 0. */
     void (*progress)(void *arg, const char *what, int64_t done, int64_t total);
     void *progress_arg;
 };
 
 struct comparison {
-    struct sources sources; /* with `before` as the caller set it in compare_sources() */
+    struct sources sources;             /* with `before` as the caller set it in compare_sources() */
     int64_t expected, ledger, observed; /* tuples that are judged, conditional ones included */
     int64_t not_owned_ledger, not_owned_observed;
     int64_t skipped_ledger, skipped_observed;
     int64_t buckets, buckets_differ, streamed;
     int64_t unresolvable; /* objects of which a view's row lacks a part: nothing of theirs counts as an orphan */
     bool by_tuple;        /* digests were not asked */
+    bool conditional;     /* some tuple has a condition */
     bool pages;           /* the store was read by its API */
+    char **known_pairs;   /* for the next audit; ended by NULL, on the heap */
     int64_t invalid;      /* tuples that the model does not allow */
     int64_t snapshot_ms;  /* how long the snapshots were held */
 };
 
-/* The sources that the settings name, found in the database: ST_CONFIG or ST_MISSING, naming the source, if one is not as
- * it must be. Free with sources_free. */
+/* The sources that the settings name, found in the database: ST_CONFIG or ST_MISSING, naming the source, if one is not
+ * as it must be. Free with sources_free. */
 enum status compare_sources(const struct compare_job *job, struct sources *out, struct err *err) MUST_CHECK;
 void sources_free(struct sources *s);
 
+void comparison_free(struct comparison *c);
+
 /*
- * `out->sources` comes from compare_sources(). `found` is called for each candidate, in no order, some perhaps twice; the key
- * is valid during the call. ST_OK, or
- *   ST_INVALID with err.code "expected": a source failed, is empty though the ledger has tuples of its pairs, or shrank;
- *   ST_DEADLINE: the snapshots would have been held for too long; ST_STOPPED; or what Postgres or the store said.
+ * `out->sources` comes from compare_sources(). `found` is called for each candidate, in no order, some perhaps twice;
+ * the key is valid during the call. ST_OK, or ST_INVALID with err.code "expected": a source failed, is empty though the
+ * ledger has tuples of its pairs, or shrank; ST_DEADLINE: the snapshots would have been held for too long; ST_STOPPED;
+ * or what Postgres or the store said.
  */
 enum status compare_run(const struct compare_job *job, struct comparison *out,
                         enum status (*found)(void *arg, const struct candidate *c, struct err *err), void *arg,

@@ -84,9 +84,9 @@ static void test_D16_read_bodies(void **state)
     (void)state;
 
     buf_init(&out, 1 << 20);
-    assert_int_equal(store_json_read_page(&out, "", 100, NULL), ST_OK);
+    assert_int_equal(store_json_read_page(&out, NULL, NULL, "", 100, NULL), ST_OK);
     assert_string_equal(buf_str(&out), "{\"page_size\":100,\"consistency\":\"HIGHER_CONSISTENCY\"}");
-    assert_int_equal(store_json_read_page(&out, "to\"ken", 7, NULL), ST_OK);
+    assert_int_equal(store_json_read_page(&out, NULL, NULL, "to\"ken", 7, NULL), ST_OK);
     assert_string_equal(buf_str(&out), "{\"page_size\":7,\"continuation_token\":\"to\\\"ken\","
                                        "\"consistency\":\"HIGHER_CONSISTENCY\"}");
     assert_int_equal(store_json_read_tuple(&out, &key, NULL), ST_OK);
