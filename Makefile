@@ -36,6 +36,9 @@ ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANFLAGS) $(LDFLAGS)
 PROGRAMS := outbox-relay tuple-writer relatactl inventory-lister
 
 PROTO_GEN := $(BUILD)/gen/proto/relata.pb-c.c
+# Condition contexts in OpenFGA's own table are of this type.
+STRUCT_PROTO := google/protobuf/struct
+STRUCT_GEN := $(BUILD)/gen/$(STRUCT_PROTO).pb-c.c
 COMMON_SRC := $(wildcard common/*/*.c)
 ENGINE_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard engine/*.c))
 COMMON_OBJ := $(COMMON_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/gen/relata.pb-c.o
@@ -75,7 +78,7 @@ bench-build: build $(BENCH_BIN)
 fuzz-build: $(FUZZERS)
 
 # For scripts/lint.
-flags: $(PROTO_GEN)
+flags: $(PROTO_GEN) $(STRUCT_GEN)
 	@printf '%s\n' '-std=gnu11 -I. -I$(BUILD)/gen -D_GNU_SOURCE -include common/base/banned.h $(PKG_CFLAGS)'
 
 #: make test       build everything and pass every test, on real services (SAN=address|thread for sanitizers; ONLY=name for one)
@@ -139,12 +142,19 @@ $(BUILD)/gen/proto/relata.pb-c.c $(BUILD)/gen/proto/relata.pb-c.h &: proto/relat
 	@mkdir -p $(@D)
 	$(Q)protoc-c --c_out=$(BUILD)/gen $<
 
+$(BUILD)/gen/$(STRUCT_PROTO).pb-c.c $(BUILD)/gen/$(STRUCT_PROTO).pb-c.h &:
+	@mkdir -p $(@D)
+	$(Q)protoc-c --proto_path=/usr/include --c_out=$(BUILD)/gen $(STRUCT_PROTO).proto
+
 # Generated code is not ours to warn about.
+$(BUILD)/obj/gen/struct.pb-c.o: $(STRUCT_GEN)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -std=gnu11 $(CFLAGS) $(HARDEN) $(SANFLAGS) -I$(BUILD)/gen -c -o $@ $<
 $(BUILD)/obj/gen/relata.pb-c.o: $(PROTO_GEN)
 	@mkdir -p $(@D)
 	$(Q)$(CC) -std=gnu11 $(CFLAGS) $(HARDEN) $(SANFLAGS) -I$(BUILD)/gen -c -o $@ $<
 
-$(BUILD)/obj/%.o: %.c | $(PROTO_GEN)
+$(BUILD)/obj/%.o: %.c | $(PROTO_GEN) $(STRUCT_GEN)
 	@mkdir -p $(@D)
 	@echo "  CC $<"
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) $(OBJ_DEFS) -c -o $@ $<
@@ -163,7 +173,9 @@ $(BIN)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)/*.c $(1)/*/*.c)) $(
 	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$^ $$(PKG_LIBS) $$(LIBS_$(1))
 endef
 ARCHIVES_inventory-lister := $(BUILD)/libengine.a
+ARCHIVES_relatactl := $(BUILD)/libengine.a
 LIBS_inventory-lister = $(LISTER_LIBS)
+ARCHIVES_drift-checker := $(BUILD)/libengine.a $(BUILD)/obj/gen/struct.pb-c.o
 $(BUILD)/obj/inventory-lister/api/openapi.o: inventory-lister/api/openapi.json
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
@@ -208,6 +220,6 @@ $(BUILD)/tests/integration/model_openfga_test: $(BUILD)/libengine.a
 $(BUILD)/tests/unit/cache_test $(BUILD)/tests/unit/cache_race_test: $(BUILD)/obj/inventory-lister/decide/cache.o
 COLLECTION_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/collections/*.c)) $(addprefix $(BUILD)/obj/inventory-lister/pages/,keyset.o page_token.o min_token.o)
 $(BUILD)/tests/unit/collections_test $(BUILD)/tests/unit/page_token_test $(BUILD)/tests/integration/lister_collections_test $(BUILD)/tests/integration/lister_keyset_test $(BUILD)/tests/integration/lister_keyset_random_test $(BUILD)/tests/integration/lister_min_token_test $(BUILD)/fuzz/page_token_fuzz $(BUILD)/fuzz/lister_params_fuzz: $(COLLECTION_OBJ) $(BUILD)/libengine.a
-$(BUILD)/tests/unit/model_test $(BUILD)/tests/unit/model_effect_test $(BUILD)/fuzz/model_fuzz: $(BUILD)/libengine.a
+$(BUILD)/tests/unit/expand_test $(BUILD)/tests/unit/model_test $(BUILD)/tests/unit/model_effect_test $(BUILD)/fuzz/model_fuzz: $(BUILD)/libengine.a
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

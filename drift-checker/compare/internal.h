@@ -80,6 +80,12 @@ typedef enum status found_fn(void *arg, const struct candidate *c, struct err *e
 enum status merge_sides(struct sides *s, struct pairs *pairs, const char *buckets, bool count, struct comparison *out,
                         found_fn *found, void *arg, struct err *err) MUST_CHECK;
 
+/* ---- invalid.c ---- */
+
+/* Holds all tuples against the model. */
+enum status invalid_find(struct sides *s, struct pairs *pairs, struct comparison *out, found_fn *found, void *arg,
+                         struct err *err) MUST_CHECK;
+
 /* ---- context.c: condition contexts of OpenFGA's table ---- */
 
 /* A google.protobuf.Struct, in hexadecimal digits, as the text of a JSON object. False: it is none. */
