@@ -38,6 +38,8 @@ static json_t *value_json(const Google__Protobuf__Value *v, int depth)
             }
         }
         return list;
+    case GOOGLE__PROTOBUF__VALUE__KIND__NOT_SET:
+    case _GOOGLE__PROTOBUF__VALUE__KIND__CASE_IS_INT_SIZE:
     default:
         return NULL;
     }
