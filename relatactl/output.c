@@ -57,12 +57,19 @@ static const char *remedy(const struct err *err)
     return "";
 }
 
+/* A code that the text begins with, such as the part of a tuple that is wrong, tells a person nothing more. */
+static bool code_tells(const struct err *err)
+{
+    return *err->code && strncmp(err->text, err->code, strlen(err->code)) != 0;
+}
+
 enum exit_code ctl_fail(const struct ctl *ctl, const struct err *err)
 {
     const char *word = ctl->command ? ctl->command->name : "";
+    bool code = code_tells(err);
     (void)fflush(stdout);
-    (void)fprintf(stderr, "relatactl%s%s: %s%s%s%s%s\n", *word ? " " : "", word, err->text, *err->code ? " [" : "",
-                  err->code, *err->code ? "]" : "", remedy(err));
+    (void)fprintf(stderr, "relatactl%s%s: %s%s%s%s%s\n", *word ? " " : "", word, err->text, code ? " [" : "",
+                  code ? err->code : "", code ? "]" : "", remedy(err));
     if (ctl->json)
         ctl_print_json(json_pack("{s:{s:s, s:s, s:s}}", "error", "status", status_name(err->status), "code", err->code,
                                  "text", err->text));

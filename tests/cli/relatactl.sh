@@ -110,6 +110,8 @@ refused 2 '"doc" is no TYPE#RELATION' store own doc
 refused 2 '"a:b#c" is no TYPE#RELATION' store own 'a:b#c'
 refused 2 'give a MODEL_ID, or --file' model use
 refused 2 'must be type:id#relation@subject' trace 'doc:1'
+refused 2 "subject \"\" must be type:id: it has no ':'" trace 'doc:1#viewer@'
+ok 'the part that is wrong is named once' '' "$(grep -F '[subject]' "$DIR/err" || true)"
 refused 2 'store.url' store pin 01ARZ3NDEKTSV4RRFFQ69G5FAV --set store.url=gopher://x
 refused 2 'not a store id' store pin short
 refused 4 '' store pin 01ARZ3NDEKTSV4RRFFQ69G5FAV --set store.url=http://127.0.0.1:1
