@@ -12,5 +12,6 @@ extern const struct command command_store_pin, command_store_show, command_store
     command_store_disown;
 extern const struct command command_model_show, command_model_list, command_model_use;
 extern const struct command command_trace, command_events, command_seed, command_adopt;
+extern const struct command command_history, command_who_could;
 
 #endif

@@ -26,6 +26,8 @@ static const struct command *const commands[] = {
     &command_migrate,
     &command_lag,
     &command_trace,
+    &command_history,
+    &command_who_could,
     &command_events,
     &command_dead_letters_list,
     &command_dead_letters_show,
