@@ -47,7 +47,7 @@ struct compare_job {
     const struct settings *cfg;
     struct pg *pg; /* the primary, with relata_auditor's rights; Read pages come to a temporary table of it */
     struct store_conn *store;
-    const char *store_id;
+    const char *store_id, *model_id;
     const struct model *model;
     bool check_model; /* hold every tuple against the model */
     /* "type#relation" that earlier audits found expected, ended by NULL; or NULL. A table whose rows name the relation
