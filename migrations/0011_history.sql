@@ -73,6 +73,7 @@ CREATE FUNCTION relata.history_change() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
     SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    this_period constant int := TG_ARGV[0]; -- a snapshot that is older than the period would not show it
     t relata.tuple;
     was relata.tuple;
 BEGIN
@@ -94,18 +95,19 @@ BEGIN
     END IF;
     INSERT INTO relata.history (store, object, relation, subject, period, version, present, condition_name, condition_context,
                                 actor, headers, xid, changed_at, applied_at)
-    SELECT t.store, t.object, t.relation, t.subject, p.id, t.version, t.present, t.condition_name, t.condition_context,
+    SELECT t.store, t.object, t.relation, t.subject, this_period, t.version, t.present, t.condition_name, t.condition_context,
            o.actor, o.headers, pg_current_xact_id(), relata.history_now(),
            CASE WHEN o.id IS NULL AND pg_trigger_depth() = 1 THEN relata.history_now() END
-    FROM relata.history_period p
-    LEFT JOIN LATERAL (SELECT true AS found, h.present, h.condition_name, h.condition_context FROM relata.history h
-                       WHERE h.object = t.object AND h.relation = t.relation AND h.subject = t.subject AND h.store = t.store
-                         AND h.period = p.id ORDER BY h.version DESC LIMIT 1) b ON true
+    FROM (SELECT) AS one
+    LEFT JOIN (SELECT true AS found, h.present, h.condition_name, h.condition_context FROM relata.history h
+               WHERE h.object = t.object AND h.relation = t.relation AND h.subject = t.subject AND h.store = t.store
+                 AND h.period = this_period ORDER BY h.version DESC LIMIT 1) b ON true
     LEFT JOIN relata.outbox o ON o.store = t.store AND o.id = t.version
-    WHERE p.ended_at IS NULL
-      AND CASE WHEN b.found
+    WHERE CASE WHEN b.found
                THEN b.present <> t.present OR b.condition_name IS DISTINCT FROM t.condition_name
                     OR b.condition_context IS DISTINCT FROM t.condition_context
+               WHEN TG_OP = 'UPDATE' AND (SELECT p.since FROM relata.history_period p WHERE p.id = this_period) IS NOT NULL
+               THEN t.present -- the baseline would be there: it was absent before this transaction
                ELSE coalesce(was.present, false) <> t.present OR was.condition_name IS DISTINCT FROM t.condition_name
                     OR was.condition_context IS DISTINCT FROM t.condition_context END
       AND (SELECT l.version FROM relata.tuple l WHERE l.object = t.object AND l.relation = t.relation
@@ -246,7 +248,7 @@ BEGIN
     COMMIT;
     FOR step IN SELECT * FROM (VALUES
             ('relata.tuple'::regclass, 'zz_history', 'CREATE CONSTRAINT TRIGGER zz_history AFTER INSERT OR UPDATE OR DELETE ON '
-             'relata.tuple DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION relata.history_change()'),
+             'relata.tuple DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION relata.history_change(' || period || ')'),
             ('relata.outbox', 'zz_history', 'CREATE TRIGGER zz_history AFTER DELETE ON relata.outbox REFERENCING OLD TABLE AS gone '
              'FOR EACH STATEMENT EXECUTE FUNCTION relata.history_settled()'),
             ('relata.dead_letter', 'zz_history', 'CREATE TRIGGER zz_history AFTER UPDATE ON relata.dead_letter FOR EACH ROW WHEN '

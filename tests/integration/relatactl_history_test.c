@@ -204,6 +204,11 @@ static void test_an_open_transaction_keeps_nobody_else_waiting(void **state)
     if (pg_exec(open, "BEGIN; SELECT relata.write_tuple('doc:1', 'viewer', 'user:anne')", deadline_in_ms(WAIT_MS),
                 &err) != ST_OK)
         fail_msg("%s", err.text);
+    /* Its snapshot is older than history: what it changes later is recorded all the same. */
+    struct pg *old = harness_connect(h, NULL);
+    if (pg_exec(old, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM relata.store",
+                deadline_in_ms(WAIT_MS), &err) != ST_OK)
+        fail_msg("%s", err.text);
     struct proc *p = ctl_start(h, NULL, CTL("history", "--on"));
     assert_sql_eventually(h, "SELECT (count(*) > 0)::text FROM relata.history_period", "true", WAIT_MS);
     for (int i = 0; i < 20; i++)
@@ -214,6 +219,11 @@ static void test_an_open_transaction_keeps_nobody_else_waiting(void **state)
     assert_int_equal(proc_wait(p, harness_ms(CTL_MS)), 0);
     pg_close(open);
     assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata.history WHERE baseline"), 21);
+    if (pg_exec(old, "SELECT relata.write_tuple('doc:old', 'viewer', 'user:anne'); COMMIT", deadline_in_ms(WAIT_MS),
+                &err) != ST_OK)
+        fail_msg("%s", err.text);
+    pg_close(old);
+    assert_string_equal(state_of(h, "doc:old#viewer@user:anne", 0, "what"), "granted");
 }
 
 /* ---- who-could ---- */

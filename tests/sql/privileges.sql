@@ -30,6 +30,8 @@ SELECT t.raises(q, '42501', NULL, 'not a service''s: ' || q) FROM unnest(ARRAY[
     'SELECT relata.request_purge(''delete_object'', ''doc:1'', ''default'', NULL)', 'SELECT relata.wake(''default'')', 'SELECT relata.lock_keys(''default'', ''{}'', ''{}'', ''{}'')',
     'SELECT relata.reconcile(''default'', ''{}'', ''{}'', ''{}'', NULL, NULL)', 'SELECT * FROM relata.yielded(''default'', ''{}'', ''{}'', ''{}'')', 'SELECT * FROM relata.expected(''relata.outbox'')',
     'CREATE TRIGGER zzz BEFORE INSERT ON relata.outbox FOR EACH ROW EXECUTE FUNCTION relata.outbox_row()', 'CREATE TABLE relata.x ()', 'DROP TABLE relata.truncating', 'SELECT * FROM relata.setting',
+    'SELECT * FROM relata.history', 'UPDATE relata.history SET actor = ''x''', 'INSERT INTO relata.history_period DEFAULT VALUES', 'CALL relata.history_on()', 'CALL relata.history_off()',
+    'SELECT relata.sweep_history(1)', 'SELECT relata.history_try(''DROP TABLE relata.tuple'')',
     'ALTER TABLE relata.outbox DISABLE TRIGGER USER', 'SET session_replication_role = replica']) q;
 SELECT t.raises('INSERT INTO relata.outbox (id, op, object, relation, subject) VALUES (1, ''write'', ''doc:1'', ''v'', ''user:1'')', 'RL002', 'id', 'an id gets its own error');
 RESET ROLE;
@@ -147,8 +149,8 @@ SELECT t.ok((SELECT count(*) >= 0 FROM relata.outbox, relata.tuple), 'a lister r
 SELECT t.raises(q, '42501', NULL, 'not a lister''s: ' || q) FROM unnest(ARRAY['DELETE FROM relata.outbox', 'SELECT relata.maintain()', 'SELECT relata.write_tuple(''doc:1'', ''v'', ''user:1'')']) q;
 RESET ROLE;
 SET LOCAL ROLE t_auditor;
-SELECT t.ok((SELECT count(*) >= 0 FROM relata.outbox, relata.tuple, relata.dead_letter, relata.request), 'an auditor reads everything');
-SELECT t.raises(q, '42501', NULL, 'not an auditor''s: ' || q) FROM unnest(ARRAY['DELETE FROM relata.outbox', 'UPDATE relata.dead_letter SET closed_at = now()', 'SELECT relata.write_tuple(''doc:1'', ''v'', ''user:1'')']) q;
+SELECT t.ok((SELECT count(*) >= 0 FROM relata.outbox, relata.tuple, relata.dead_letter, relata.request, relata.history, relata.history_period), 'an auditor reads everything');
+SELECT t.raises(q, '42501', NULL, 'not an auditor''s: ' || q) FROM unnest(ARRAY['DELETE FROM relata.outbox', 'DELETE FROM relata.history', 'CALL relata.history_off()', 'UPDATE relata.dead_letter SET closed_at = now()', 'SELECT relata.write_tuple(''doc:1'', ''v'', ''user:1'')']) q;
 RESET ROLE;
 SET LOCAL ROLE t_repair;
 SELECT t.ok(relata.touch_tuple('doc:1', 'v', 'user:1') LIKE 'r1.%', 'repair touches');
