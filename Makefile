@@ -33,7 +33,7 @@ HARDEN   := -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2) -fPIE
 ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) $(HARDEN) $(SANFLAGS) $(PKG_CFLAGS) -MMD -MP
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANFLAGS) $(LDFLAGS)
 
-PROGRAMS := outbox-relay tuple-writer relatactl inventory-lister
+PROGRAMS := outbox-relay tuple-writer relatactl inventory-lister drift-checker
 
 PROTO_GEN := $(BUILD)/gen/proto/relata.pb-c.c
 # Condition contexts in OpenFGA's own table are of this type.

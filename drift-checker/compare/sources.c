@@ -113,9 +113,8 @@ void compare_yields_sql(const struct sources *s, const struct settings *cfg, str
     if (cfg->tracked)
         buf_adds(out, "SELECT n, condition_name, condition_context FROM relata.yielded($4, $1, $2, $3)");
     else
-        buf_adds(out,
-                 "SELECT NULL::bigint AS n, NULL::text AS condition_name, NULL::jsonb AS condition_context WHERE $4 "
-                 "IS NULL");
+        buf_adds(out, "SELECT NULL::bigint AS n, NULL::text AS condition_name, NULL::jsonb AS condition_context WHERE "
+                      "num_nonnulls($1::text[], $2::text[], $3::text[], $4::text) = 0");
     for (size_t i = 0; i < s->len; i++) {
         const struct source *v = &s->items[i];
 

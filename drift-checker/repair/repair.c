@@ -9,6 +9,13 @@
 #define BATCH 100
 #define TRIES 5
 
+void repair_count(const struct findings *f, struct repairs *out)
+{
+    *out = (struct repairs){.wanted = (int64_t)f->len};
+    for (size_t i = 0; i < f->len; i++)
+        out->deletions += f->items[i].deletes;
+}
+
 enum status repair_allowed(const struct settings *cfg, const struct findings *f, int64_t ledger, struct repairs *out,
                            struct err *err)
 {
@@ -19,9 +26,7 @@ enum status repair_allowed(const struct settings *cfg, const struct findings *f,
         st = cap_parse(cfg->max_deletions, &deletions, err);
     if (st != ST_OK)
         return st;
-    *out = (struct repairs){.wanted = (int64_t)f->len};
-    for (size_t i = 0; i < f->len; i++)
-        out->deletions += f->items[i].deletes;
+    repair_count(f, out);
     if (f->more)
         return err_set(err, ST_INVALID, REPAIR_REFUSED,
                        "there are more differences than audit.max_findings (%lld): nothing is repaired",

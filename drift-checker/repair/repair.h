@@ -18,7 +18,9 @@ struct repairs {
     int64_t done;
 };
 
-/* Counts what there is to repair and holds it against the caps; `ledger` tuples are judged. ST_INVALID with
+/* What there is to repair. */
+void repair_count(const struct findings *f, struct repairs *out);
+/* The same, held against the caps; `ledger` tuples are judged. ST_INVALID with
  * REPAIR_REFUSED. */
 enum status repair_allowed(const struct settings *cfg, const struct findings *f, int64_t ledger, struct repairs *out,
                            struct err *err) MUST_CHECK;

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 
+#include "common/pg/pg.h"
 #include "drift-checker/judge/judge.h"
 
 struct run {

@@ -1,0 +1,202 @@
+/* text.c - an audit for people. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/pg/pg.h"
+#include "drift-checker/report/report.h"
+
+#define SHOWN 50
+#define EVERY_US 2000000
+#define EVERY_TERMINAL_US 100000
+
+static const char *grouped(int64_t n, char out[static 32])
+{
+    char digits[32];
+    size_t len, at = 0;
+
+    (void)snprintf(digits, sizeof digits, "%lld", (long long)n);
+    len = strlen(digits);
+    for (size_t i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0 && digits[i - 1] != '-')
+            out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
+static void line(const char *name, int64_t n, const char *rest)
+{
+    char text[32];
+
+    (void)printf("  %-10s %12s tuples%s\n", name, grouped(n, text), rest);
+}
+
+static void print_sides(const struct settings *cfg, const struct comparison *c)
+{
+    char a[32], b[32], rest[128];
+    int64_t nulls = 0;
+
+    for (size_t i = 0; i < c->sources.len; i++)
+        nulls += c->sources.items[i].nulls;
+    (void)snprintf(rest, sizeof rest, ", from %zu source%s", c->sources.len, c->sources.len == 1 ? "" : "s");
+    line("expected", c->expected, c->sources.len ? rest : ": no source says what is expected");
+    line("ledger", c->ledger, "");
+    line("store", c->observed, c->pages ? ", read by its API" : ", read from OpenFGA's table");
+    if (c->not_owned_ledger || c->not_owned_observed)
+        (void)printf(
+            "  not judged: pairs that this database does not own have %s tuples in the ledger, %s in the store\n",
+            grouped(c->not_owned_ledger, a), grouped(c->not_owned_observed, b));
+    if (*cfg->skip)
+        (void)printf("  skipped (audit.skip = %s): %s tuples in the ledger, %s in the store\n", cfg->skip,
+                     grouped(c->skipped_ledger, a), grouped(c->skipped_observed, b));
+    if (c->unresolvable)
+        (void)printf("  unresolvable: %s objects, of which a source has rows without object, relation or subject (%s); "
+                     "nothing of theirs is called an orphan\n",
+                     grouped(c->unresolvable, a), grouped(nulls, b));
+    if (c->buckets)
+        (void)printf("  compared by sums of %s buckets, %s differed; %s rows were read and merged\n",
+                     grouped(c->buckets, a), grouped(c->buckets_differ, b), grouped(c->streamed, rest));
+}
+
+/* "user:anne", "everyone in team:x#member". */
+static void print_who(const char *subject)
+{
+    const char *colon = strchr(subject, ':');
+
+    if (strchr(subject, '#'))
+        (void)printf("everybody in %s", subject);
+    else if (colon && strcmp(colon, ":*") == 0)
+        (void)printf("every %.*s", (int)(colon - subject), subject);
+    else
+        (void)printf("%s", subject);
+}
+
+static void print_finding(const struct finding *f)
+{
+    const char *verb = f->excess ? "can be" : f->deletes ? "is" : "should be";
+
+    (void)printf("  ");
+    print_who(f->key->subject);
+    (void)printf(" %s %s of %s: ", verb, f->key->relation, f->key->object);
+    switch (f->cause) {
+    case CAUSE_NEVER_EMITTED:
+        (void)printf("the inventory says so, and no change ever did");
+        break;
+    case CAUSE_LOST:
+        (void)printf("the ledger says so, and the store does not have it");
+        break;
+    case CAUSE_PARKED:
+        (void)printf("its change is parked (%s)", f->reason ? f->reason : "");
+        break;
+    case CAUSE_OUT_OF_BAND:
+        (void)printf("the store has it, and the ledger does not");
+        break;
+    case CAUSE_ORPHAN:
+        (void)printf("ledger and store have it, and nothing in the inventory stands for it");
+        break;
+    case CAUSE_CONDITION_MISMATCH:
+        (void)printf("expected %s, ledger %s, store %s", f->expected.condition ? f->expected.condition : "no condition",
+                     f->ledger.condition ? f->ledger.condition : "no condition",
+                     f->observed.condition ? f->observed.condition : "no condition");
+        break;
+    case CAUSE_INVALID_IN_MODEL:
+    default:
+        (void)printf("the model in force knows no such tuple; checks ignore it");
+        break;
+    }
+    (void)printf("\n      %s, first seen %s%s%s\n", cause_name(f->cause), f->first_seen,
+                 f->repaired ? "; repaired, token " : "", f->repaired ? f->token : "");
+    if (!f->repaired)
+        (void)printf("      repair: drift-checker --repair --object %s\n", f->key->object);
+}
+
+static void print_findings(const struct findings *f, bool excess, const char *title)
+{
+    size_t n = 0, shown = 0;
+
+    for (size_t i = 0; i < f->len; i++)
+        n += f->items[i].excess == excess;
+    if (!n)
+        return;
+    (void)printf("\n%s (%zu)\n", title, n);
+    for (size_t i = 0; i < f->len && shown < SHOWN; i++) {
+        if (f->items[i].excess == excess) {
+            print_finding(&f->items[i]);
+            shown++;
+        }
+    }
+    if (n > shown)
+        (void)printf("  and %zu more: --json, or table relata.audit_finding\n", n - shown);
+}
+
+static void print_renamed(const struct pg_result *r)
+{
+    for (int i = 0; r && i < pg_rows(r); i++) {
+        if (i == 0)
+            (void)printf("\nRenamed, it seems: what one object has too many is what another lacks\n");
+        (void)printf("  %s -> %s (%s tuples)\n", pg_text(r, i, 0), pg_text(r, i, 1), pg_text(r, i, 2));
+    }
+}
+
+static void print_end(const struct outcome *o)
+{
+    const struct findings *f = o->findings;
+    char a[32], b[32], c[32], d[32];
+
+    (void)printf("\ncandidates %s, in flight %s, agreed on a second look %s, confirmed %s", grouped(f->candidates, a),
+                 grouped(f->in_flight, b), grouped(f->vanished, c), grouped((int64_t)f->len, d));
+    if (o->repair)
+        (void)printf(", repaired %s, failed %s", grouped(o->repairs->done, a),
+                     grouped(o->repairs->wanted - o->repairs->done, b));
+    (void)printf("\n%s%s: run %lld, %.1f s\n", o->state, o->repair && o->repairs->done ? ", repaired" : "",
+                 (long long)o->run->id, o->seconds);
+    if (*o->why)
+        (void)printf("%s\n", o->why);
+}
+
+void report_text(const struct settings *cfg, const struct outcome *o, const struct pg_result *renamed)
+{
+    (void)printf("Audit of store \"%s\" (%s, model %s), %s%s, begun %s\n", cfg->store.name, o->run->store_id,
+                 o->run->model_id, *o->run->scope ? o->run->scope : "everything",
+                 o->comparison->by_tuple ? ", tuple by tuple" : "", o->run->started_at);
+    print_sides(cfg, o->comparison);
+    print_findings(o->findings, true, "ACCESS THAT SHOULD NOT BE");
+    print_findings(o->findings, false, "Access that is missing, and what else differs");
+    if (o->findings->more)
+        (void)printf("  and more: only audit.max_findings (%lld) differences were followed up\n",
+                     (long long)cfg->max_findings);
+    print_renamed(renamed);
+    print_end(o);
+}
+
+/* ---- how far it is ---- */
+
+static mono_us shown;
+
+void report_progress(void *settings, const char *what, int64_t done, int64_t total)
+{
+    const struct settings *cfg = settings;
+    bool terminal = isatty(STDERR_FILENO) == 1;
+    mono_us now = clock_mono_us();
+    char a[32], b[32];
+
+    if (!cfg->progress || now - shown < (terminal ? EVERY_TERMINAL_US : EVERY_US))
+        return;
+    shown = now;
+    (void)fprintf(stderr, "%s%s", terminal ? "\r" : "", what);
+    if (done)
+        (void)fprintf(stderr, ": %s", grouped(done, a));
+    if (total)
+        (void)fprintf(stderr, " of %s", grouped(total, b));
+    (void)fprintf(stderr, "%s", terminal ? "\033[K" : "\n");
+    (void)fflush(stderr);
+}
+
+void report_progress_end(const struct settings *cfg)
+{
+    if (cfg->progress && shown && isatty(STDERR_FILENO) == 1)
+        (void)fprintf(stderr, "\r\033[K");
+}
