@@ -57,6 +57,9 @@ refused 2 '--model goes with --create' seed --model x --set "pg.dsn=$SERVICES_PG
 refused 2 '--model-id goes with --store-id' seed --model-id x --set "pg.dsn=$SERVICES_PG_DSN"
 refused 2 'is no whole number from 1 to 64' seed --in-flight 0
 refused 2 'nats.url is empty' events
+refused 2 'needs OBJECT RELATION' who-could doc:1
+refused 2 '"0" is no whole number' who-could doc:1 viewer --max-depth 0
+refused 2 'unexpected argument "b"' history a b
 
 # ---- Postgres ----
 refused 4 'Connection refused' lag --set 'pg.dsn=host=127.0.0.1 port=1'
@@ -116,6 +119,26 @@ refused 2 'store.url' store pin 01ARZ3NDEKTSV4RRFFQ69G5FAV --set store.url=gophe
 refused 2 'not a store id' store pin short
 refused 4 '' store pin 01ARZ3NDEKTSV4RRFFQ69G5FAV --set store.url=http://127.0.0.1:1
 
+# ---- history ----
+refused 3 'history was never on' history 'doc:1#viewer@user:anne'
+refused 3 'history was never on' who-could doc:1 viewer
+refused 2 'give one of --on, --off and a tuple' history --on --off
+refused 2 'must be type:id#relation@subject' history 'doc:1'
+ok 'history, off' 'history is off; 0 rows' "$("$CTL" history | sed -n '1s/,.*//p')"
+refused 3 'permission denied for procedure history_on' history --on --set "pg.dsn=$DSN?options=-c%20role%3Drelata_auditor"
+"$CTL" history --on --json >"$DIR/out" 2>"$DIR/err"
+ok 'history --on --json' 'true 1 0' "$(jq -r '"\(.on) \(.periods | length)"' "$DIR/out") $(wc -l <"$DIR/err")"
+psql -XAtq "$DSN" -c "SELECT relata.write_tuple('doc:1', 'viewer', 'user:anne', actor => 'boss')" >/dev/null
+ok 'history KEY --json' 'granted boss pending' \
+    "$("$CTL" history 'doc:1#viewer@user:anne' --json | jq -r '.states[0] | "\(.what) \(.actor) \(.state)"')"
+refused 2 'is no point in time' who-could doc:1 viewer --at soon
+refused 2 'lies in the future' who-could doc:1 viewer --at 2999-01-01T00:00:00Z
+refused 2 'lies in the future' who-could doc:1 viewer --at infinity
+refused 3 'history does not reach to 2001-01-01' who-could doc:1 viewer --at 2001-01-01T00:00:00Z
+refused 3 'is not pinned' who-could doc:1 viewer
+"$CTL" history --off >/dev/null
+ok 'history --off' 0 "$(psql -XAtq "$DSN" -c "SELECT count(*) FROM pg_trigger WHERE tgname = 'zz_history'")"
+
 # ---- errors as JSON: the same line, and an object on standard output ----
 rc=0
 "$CTL" store verify --json >"$DIR/out" 2>"$DIR/err" || rc=$?
@@ -131,11 +154,11 @@ while read -r name; do
     "$CTL" $name --help >"$DIR/out" 2>"$DIR/err" || rc=$?
     ok "$name --help" "0 0 1" "$rc $(wc -l <"$DIR/err") $(grep -c -- '^  --json ' "$DIR/out")"
 done < <(sed -n '/^Commands:/,/^$/s/^  \([a-z-]*\( [a-z]*\)\?\)  .*/\1/p' "$DIR/help")
-ok 'there are commands' 18 "$(grep -c ' --help' <(sed -n '/^Commands:/,/^$/s/^  [a-z].*/x --help/p' "$DIR/help"))"
+ok 'there are commands' 20 "$(grep -c ' --help' <(sed -n '/^Commands:/,/^$/s/^  [a-z].*/x --help/p' "$DIR/help"))"
 ok 'dead-letters --help' 4 "$("$CTL" dead-letters --help | grep -c '^  dead-letters ')"
 
 # ---- every query has --json ----
-for command in lag 'dead-letters list' 'store show' 'migrate' 'migrate --dry-run' 'dead-letters replay --all' \
+for command in lag history 'dead-letters list' 'store show' 'migrate' 'migrate --dry-run' 'dead-letters replay --all' \
     'dead-letters drop --all --yes' 'store own doc#viewer' 'store disown doc#viewer'; do
     rc=0
     # shellcheck disable=SC2086
