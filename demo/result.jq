@@ -1,5 +1,5 @@
 # The demo's closing table, out of what its steps have left: jq -rn --argjson load .. --argjson life .. --argjson lists ..
-# --argjson compare ..
+# --argjson compare .. --argjson injured .. --argjson named .. --argjson false ..
 # A step that left nothing shows as zeros.
 
 def n: (. // 0) | round | tostring | [while(length > 0; .[:-3]) | .[-3:]] | reverse | join(",");
@@ -26,4 +26,5 @@ row("events seen by a NATS subscriber";
 row("lists of three people, compared"; "\($lists.walks | length) walks, \($lists.rows | n) rows on \($lists.pages | n) pages, \($lists.lists_that_differ | n) differ"),
 row("revoked: row gone from the list"; $lists.changes | follow("gone_us")),
 row("granted: row in the list"; $lists.changes | follow("back_us")),
+row("injuries, of seven kinds"; "\($injured | n), named with their cause \($named | n), false findings \($false | n)"),
 row("total time"; "\($total) s")

@@ -168,16 +168,18 @@ static void put_rows(struct world *w, const char *cause)
 static void injure(struct world *w, int n)
 {
     struct harness *h = w->h;
-    const char *legacy;
 
     w->injuries += 7 * n;
+    /* Another model; it does not have a relation that ledger and store know. */
+    harness_pin(h, h->store_id, harness_model_write(h, harness_model));
     choose(w, "lost", n);
     hurt_rows(w, "lost", "DELETE FROM public.tuple");
     choose(w, "parked", n);
     hurt_rows(w, "parked", "DELETE FROM public.tuple");
-    harness_sql(h, "INSERT INTO relata.dead_letter (store, op, object, relation, subject, code, reason) SELECT "
-                   "'default', 'write', object, relation, subject, 'validation_error', 'injured' FROM public.injury "
-                   "WHERE cause = 'parked'");
+    harness_sql(h,
+                "INSERT INTO relata.dead_letter (store, op, object, relation, subject, code, reason, model_id) SELECT "
+                "'default', 'write', i.object, i.relation, i.subject, 'validation_error', 'injured', s.model_id FROM "
+                "public.injury i, relata.store s WHERE i.cause = 'parked' AND s.name = 'default'");
     choose(w, "condition_mismatch", n);
     hurt_rows(w, "condition_mismatch", "UPDATE public.tuple SET condition_name = 'in_hours'");
     choose(w, "orphan", n);
@@ -188,14 +190,11 @@ static void injure(struct world *w, int n)
                    "substr(object, 5), 'p1' FROM public.injury WHERE cause = 'never_emitted'; COMMIT");
     note(w, "out_of_band", "editor", "user:mallory", n);
     put_rows(w, "out_of_band");
-    /* A model without a relation that ledger and store still know. */
     note(w, "invalid_in_model", "legacy", "user:p2", n);
     harness_sql(h, "INSERT INTO relata.tuple (store, object, relation, subject, present, version) SELECT 'default', "
                    "object, relation, subject, true, nextval('relata.outbox_id') FROM public.injury WHERE cause = "
                    "'invalid_in_model'");
     put_rows(w, "invalid_in_model");
-    legacy = harness_model_write(h, harness_model);
-    harness_pin(h, h->store_id, legacy);
 }
 
 /* ---- audits ---- */
