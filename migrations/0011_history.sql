@@ -53,22 +53,12 @@ INSERT INTO relata.history_sweep DEFAULT VALUES;
 -- ---------------------------------------------------------------------------------------------------------------------
 -- Recording.
 
--- One time for all rows of a transaction, so that no moment shows half of it. Who forges the setting is not believed
--- beyond the statement that commits.
-CREATE FUNCTION relata.history_now() RETURNS timestamptz LANGUAGE plpgsql AS $$
-DECLARE
-    at timestamptz := to_timestamp(nullif(current_setting('relata.history_at', true), '')::double precision);
-BEGIN
-    IF (at BETWEEN statement_timestamp() AND clock_timestamp()) IS NOT TRUE THEN
-        at := clock_timestamp();
-        PERFORM set_config('relata.history_at', extract(epoch FROM at)::text, true);
-    END IF;
-    RETURN at;
-END $$;
-
 -- Runs when the transaction commits (a deferred trigger): the outbox row with actor and headers is there by then, and only
 -- the transaction's last state of a tuple is its state. No outbox row: the ledger was corrected to what the store holds
 -- (adopt). Plans must be look-ups by index, whatever the tables' sizes were when they were made.
+--
+-- One time for all rows of a transaction, so that no moment shows half of it: the first leaves it in a setting. Who forges
+-- that is not believed beyond the statement that commits.
 CREATE FUNCTION relata.history_change() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -76,7 +66,16 @@ DECLARE
     this_period constant int := TG_ARGV[0]; -- a snapshot that is older than the period would not show it
     t relata.tuple;
     was relata.tuple;
+    mark text := current_setting('relata.history_at', true);
+    at timestamptz;
 BEGIN
+    IF mark <> '' THEN
+        at := to_timestamp(mark::double precision);
+    END IF;
+    IF (at >= statement_timestamp() AND at <= clock_timestamp()) IS NOT TRUE THEN
+        at := clock_timestamp();
+        mark := set_config('relata.history_at', extract(epoch FROM at)::text, true);
+    END IF;
     IF TG_OP = 'DELETE' THEN
         IF NOT OLD.present THEN
             RETURN NULL; -- a swept tombstone
@@ -96,8 +95,7 @@ BEGIN
     INSERT INTO relata.history (store, object, relation, subject, period, version, present, condition_name, condition_context,
                                 actor, headers, xid, changed_at, applied_at)
     SELECT t.store, t.object, t.relation, t.subject, this_period, t.version, t.present, t.condition_name, t.condition_context,
-           o.actor, o.headers, pg_current_xact_id(), relata.history_now(),
-           CASE WHEN o.id IS NULL AND pg_trigger_depth() = 1 THEN relata.history_now() END
+           o.actor, o.headers, pg_current_xact_id(), at, CASE WHEN o.id IS NULL AND pg_trigger_depth() = 1 THEN at END
     FROM (SELECT) AS one
     LEFT JOIN (SELECT true AS found, h.present, h.condition_name, h.condition_context FROM relata.history h
                WHERE h.object = t.object AND h.relation = t.relation AND h.subject = t.subject AND h.store = t.store
@@ -393,7 +391,7 @@ BEGIN
 END $$;
 
 -- ---------------------------------------------------------------------------------------------------------------------
-REVOKE EXECUTE ON FUNCTION relata.history_now, relata.history_change, relata.history_settled, relata.history_revived,
+REVOKE EXECUTE ON FUNCTION relata.history_change, relata.history_settled, relata.history_revived,
     relata.history_try, relata.history_has, relata.history_refuse, relata.history_baseline, relata.history_settle,
     relata.sweep_history, relata.erase_history FROM PUBLIC;
 REVOKE EXECUTE ON PROCEDURE relata.history_on, relata.history_off FROM PUBLIC;
