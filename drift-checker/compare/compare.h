@@ -31,6 +31,7 @@ struct candidate {
 struct source {
     char *name;     /* "inventory.memberships" */
     bool tracked;   /* by relata.track */
+    uint32_t table; /* of a tracked one: its oid; naming it takes rights on its schema, which audits do without */
     char *type;     /* of a view: the type it was configured for; NULL for tables */
     bool condition; /* of a view: it has columns for conditions */
     int64_t tuples; /* rows that stand for one: duplicates count */

@@ -102,9 +102,7 @@ static void add_tracked(const struct sides *s, const struct source *source, cons
     const struct settings *cfg = s->job->cfg;
 
     if (*cfg->object || *cfg->subject) {
-        buf_adds(out, "relata.expected_about(");
-        add_literal(out, source->name);
-        buf_adds(out, ", ");
+        buf_addf(out, "relata.expected_about(%u::oid, ", source->table);
         if (*cfg->object)
             add_literal(out, cfg->object);
         else
@@ -117,9 +115,7 @@ static void add_tracked(const struct sides *s, const struct source *source, cons
         buf_adds(out, ") e");
         return;
     }
-    buf_adds(out, "relata.expected_part(");
-    add_literal(out, source->name);
-    buf_addf(out, ", %lld, %d, ", (long long)s->salt, COMPARE_BUCKETS - 1);
+    buf_addf(out, "relata.expected_part(%u::oid, %lld, %d, ", source->table, (long long)s->salt, COMPARE_BUCKETS - 1);
     if (buckets)
         add_literal(out, buckets);
     else
@@ -181,8 +177,7 @@ void side_digest_sql(const struct sides *s, enum side side, const struct source 
     buf_adds(out, "COPY (");
     if (source && source->tracked) {
         buf_adds(out, "SELECT object_type, relation, bucket, n, total FROM relata.expected_digest(");
-        add_literal(out, source->name);
-        buf_addf(out, ", %lld, %d)", (long long)s->salt, COMPARE_BUCKETS - 1);
+        buf_addf(out, "%u::oid, %lld, %d)", source->table, (long long)s->salt, COMPARE_BUCKETS - 1);
     } else {
         buf_addf(out,
                  "SELECT split_part(object, ':', 1), relation, CASE WHEN plain THEN hash & %d ELSE -1 END, count(*), "

@@ -70,14 +70,17 @@ static enum status tables(const struct compare_job *job, struct sources *out, st
 {
     const struct pg_param params[] = {pg_p_text(job->cfg->store.name)};
     struct pg_result *r = NULL;
-    enum status st =
-        pg_query(job->pg, NULL,
-                 "SELECT format('%I.%I', n.nspname, c.relname) FROM relata.tracked t JOIN pg_class c ON c.oid = t.tab "
-                 "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.store = $1 ORDER BY 1",
-                 params, 1, deadline_in_ms(job->cfg->statement_timeout_ms), &r, err);
+    enum status st = pg_query(job->pg, NULL,
+                              "SELECT format('%I.%I', n.nspname, c.relname), c.oid::bigint FROM relata.tracked t JOIN "
+                              "pg_class c ON c.oid = t.tab "
+                              "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.store = $1 ORDER BY 1",
+                              params, 1, deadline_in_ms(job->cfg->statement_timeout_ms), &r, err);
 
-    for (int i = 0; st == ST_OK && i < pg_rows(r); i++)
+    for (int i = 0; st == ST_OK && i < pg_rows(r); i++) {
         st = add(out, pg_text(r, i, 0), NULL, true, err);
+        if (st == ST_OK)
+            out->items[out->len - 1].table = (uint32_t)pg_int(r, i, 1);
+    }
     pg_result_free(r);
     return st;
 }

@@ -27,11 +27,11 @@ static const char *grouped(int64_t n, char out[static 32])
     return out;
 }
 
-static void line(const char *name, int64_t n, const char *rest)
+static void line(const char *name, int64_t n, const char *unit, const char *rest)
 {
     char text[32];
 
-    (void)printf("  %-10s %12s tuples%s\n", name, grouped(n, text), rest);
+    (void)printf("  %-10s %12s %s%s\n", name, grouped(n, text), unit, rest);
 }
 
 static void print_sides(const struct settings *cfg, const struct comparison *c)
@@ -42,9 +42,11 @@ static void print_sides(const struct settings *cfg, const struct comparison *c)
     for (size_t i = 0; i < c->sources.len; i++)
         nulls += c->sources.items[i].nulls;
     (void)snprintf(rest, sizeof rest, ", from %zu source%s", c->sources.len, c->sources.len == 1 ? "" : "s");
-    line("expected", c->expected, c->sources.len ? rest : ": no source says what is expected");
-    line("ledger", c->ledger, "");
-    line("store", c->observed, c->pages ? ", read by its API" : ", read from OpenFGA's table");
+    /* Two rows can stand for one tuple; only a merge tells. */
+    line("expected", c->expected, c->buckets ? "rows" : "tuples",
+         c->sources.len ? rest : ": no source says what is expected");
+    line("ledger", c->ledger, "tuples", "");
+    line("store", c->observed, "tuples", c->pages ? ", read by its API" : ", read from OpenFGA's table");
     if (c->not_owned_ledger || c->not_owned_observed)
         (void)printf(
             "  not judged: pairs that this database does not own have %s tuples in the ledger, %s in the store\n",
