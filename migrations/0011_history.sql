@@ -100,7 +100,7 @@ BEGIN
     LEFT JOIN (SELECT true AS found, h.present, h.condition_name, h.condition_context FROM relata.history h
                WHERE h.object = t.object AND h.relation = t.relation AND h.subject = t.subject AND h.store = t.store
                  AND h.period = this_period ORDER BY h.version DESC LIMIT 1) b ON true
-    LEFT JOIN relata.outbox o ON o.store = t.store AND o.id = t.version
+    LEFT JOIN relata.outbox o ON o.store = t.store AND o.xid = pg_current_xact_id() AND o.id = t.version -- fits either index
     WHERE CASE WHEN b.found
                THEN b.present <> t.present OR b.condition_name IS DISTINCT FROM t.condition_name
                     OR b.condition_context IS DISTINCT FROM t.condition_context
@@ -188,8 +188,10 @@ BEGIN
 END $$;
 
 -- The baseline: what is present, and what is absent but not yet in the store. One statement with one snapshot, taken when
--- the triggers were there: a tuple that has changed since has rows, and every later change gets one.
-CREATE FUNCTION relata.history_baseline(period int) RETURNS bigint LANGUAGE plpgsql AS $$
+-- the triggers were there: a tuple that has changed since has rows, and every later change gets one. Hash joins, by the
+-- whole key: the planner believes that there is nothing yet to be joined.
+CREATE FUNCTION relata.history_baseline(period int) RETURNS bigint
+    LANGUAGE plpgsql SET enable_mergejoin = off SET enable_nestloop = off AS $$
 DECLARE
     n bigint;
 BEGIN
@@ -207,7 +209,7 @@ BEGIN
     WHERE (t.present OR p.key IS NOT NULL OR d.parked_at IS NOT NULL)
       AND NOT EXISTS (SELECT FROM relata.history h WHERE h.object = t.object AND h.relation = t.relation
                       AND h.subject = t.subject AND h.store = t.store AND h.period = history_baseline.period)
-    ON CONFLICT DO NOTHING;
+    ORDER BY t.object, t.relation, t.subject; -- so that the index is filled in its order
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
