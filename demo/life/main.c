@@ -84,7 +84,7 @@ static void show_carry(struct run *run, bool last)
     memset(bar, '.', 20);
     memset(bar, '#', filled);
     bar[20] = '\0';
-    progress_line(&run->progress, last, "  %5.1f s  [%s]  %9s applied  %9s pending  %6s/s", s, bar,
+    progress_line(&run->progress, last, "  %5.1f s  [%s]  %8s applied  %8s pending  %6s/s", s, bar,
                   progress_count(seen.changes, a), progress_count((uint64_t)run->lag.pending, b),
                   progress_count(s > 0 ? (uint64_t)((double)seen.changes / s) : 0, c));
 }

@@ -15,7 +15,7 @@ void progress_init(struct progress *p, int every)
 
 void progress_line(struct progress *p, bool last, const char *fmt, ...)
 {
-    char line[80];
+    char line[96]; /* 80 columns, but for very large numbers */
     va_list ap;
     int every = p->calls < 10 * p->every ? p->every : 5 * p->every; /* less often as time goes on */
     if (!p->tty && !last && p->calls++ % every != 0)

@@ -86,10 +86,10 @@ static enum status walk_all(struct run *run, struct err *err)
     const char *users[] = {FEW_USER, run->people.some, ALL_USER};
     enum status st = ST_OK;
 
-    printf("  %s, of %lld instances; pages of 1 to 1,000 rows; beside it the same by SQL\n", run->cfg->relation,
-           (long long)run->people.live);
+    printf("  %s, of %s instances; pages of 1 to 1,000 rows; beside it the same by SQL\n", run->cfg->relation,
+           run->people.live);
     if (run->people.since[0])
-        printf("  walked are the newest %lld, created_at from %s on\n", (long long)run->rows, run->people.since);
+        printf("  walked are the newest %s, created_at from %s on\n", run->people.walked, run->people.since);
     for (size_t i = 0; i < WALKS && st == ST_OK; i++)
         st = walk(run, users[i / 2], i % 2 == 1, err);
     return st;

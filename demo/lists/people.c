@@ -43,7 +43,10 @@ static const char find_sql[] =
     " shared.id, shared.owner_team_id, granted.id, granted.owner_team_id, granted.organization_id,"
     " coalesce((SELECT replace(to_json(created_at) #>> '{}', '+00:00', 'Z') FROM live WHERE nth = $1), ''),"
     " (SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY name) FROM live WHERE nth <= $1),"
-    " (SELECT count(*) FROM live)"
+    " (SELECT to_char(count(*), 'FM999,999,999') FROM live),"
+    /* Those that came at the same moment as the last of them are walked too. */
+    " (SELECT to_char(count(*), 'FM999,999,999') FROM live"
+    "   WHERE created_at >= (SELECT created_at FROM live WHERE nth = $1))"
     " FROM shared, granted";
 
 enum status people_settle(struct pg *truth, mono_us deadline, struct err *err)
@@ -89,7 +92,8 @@ enum status people_find(struct people *out, struct pg *service, struct pg *truth
         copy(out->granted_organization, sizeof out->granted_organization, r, 5);
         copy(out->since, sizeof out->since, r, 6);
         copy(out->name, sizeof out->name, r, 7);
-        out->live = pg_int(r, 0, 8);
+        copy(out->live, sizeof out->live, r, 8);
+        copy(out->walked, sizeof out->walked, r, 9);
         st = people_settle(truth, deadline, err);
     }
     pg_result_free(r);

@@ -17,9 +17,9 @@ struct people {
     /* One of FEW_USER's instances, and one that ALL_USER sees through a grant on an organization. */
     int64_t shared, granted;
     char shared_team[128], granted_team[128], granted_organization[128];
-    char since[40]; /* RFC 3339: created_at of the oldest instance that is walked; "" = all are */
-    char name[128]; /* of the middle one of these instances, by name */
-    int64_t live;   /* instances in all */
+    char since[40];            /* RFC 3339: created_at of the oldest instance that is walked; "" = all are */
+    char name[128];            /* of the middle one of these instances, by name */
+    char live[16], walked[16]; /* instances in all, and how many are walked if not all; as people write numbers */
 };
 
 /* Adds the two to the inventory, by the service's login, where they are not there yet; then waits until nothing is

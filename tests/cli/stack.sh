@@ -93,6 +93,8 @@ ok "they are equal after all that" 0 "$(rc "${COMPARE[@]}")"
 LISTS=("$BIN/demo-lists" --config "$STACK_DIR/conf/demo-lists.ini" --set lists.json="$TEST_DIR/lists.json"
     --set lists.relation=can_edit --set lists.rows=100 --set lists.rounds=1)
 ok "lists are those of plain SQL" 0 "$(rc "${LISTS[@]}" --set lister.url="$(setting RELATA_LISTER_URL)")"
+ok "who sees all walks as many as it says" "$(sed -nE 's/.*walked are the newest ([0-9]+),.*/\1/p' "$TEST_DIR/out")" \
+    "$(sed -nE 's/^ *kim.nord +newest first +([0-9]+) rows.*/\1/p' "$TEST_DIR/out")"
 ok "seven walks, and rights that came and went" "0 7 3 true" "$(jq -r '[.lists_that_differ, (.walks | length),
     (.changes | length), (.rows > 100 and all(.changes[]; .gone_us.p50 > 0 and .back_us.p50 > 0))] | join(" ")' "$TEST_DIR/lists.json")"
 ok "the inventory is as it was" 0 "$(rc "${COMPARE[@]}")"
@@ -120,6 +122,7 @@ curl -sf "$(setting RELATA_STORE_URL)/stores/$(setting RELATA_STORE_ID)/write" -
 ok "a list that differs is a failure" 1 "$(rc "${LISTS[@]}" --set lister.url="$(setting RELATA_LISTER_URL)")"
 ok "and told" yes "$(says "row 1 of the list is \"$ROW ")"
 
+cp "$STACK_ENV" "$TEST_DIR/env.before"
 read -r pid _ <"$STACK_DIR/pid/tuple-writer"
 kill -KILL "$pid"
 while [[ -d /proc/$pid ]] && ! grep -q '^State:.Z' "/proc/$pid/status"; do sleep 0.05; done
@@ -141,7 +144,8 @@ done
 ok "so are the lister and its page" 0 "$(rc scripts/stack up)"
 ok "the lister answers where the environment file says" 200 "$(answers "$(setting RELATA_LISTER_URL)/v1/inventory")"
 ok "to the page, whose origin it knows" "$page" "$(setting RELATA_CONSOLE_URL)"
-ok "the rest of the file is still there" yes "$([[ -n $(setting RELATA_MODEL_ID) && -n $(setting RELATA_NATS_URL) ]] && echo yes)"
+ok "all at the addresses that they had" 0 "$(rc diff "$TEST_DIR/env.before" "$STACK_ENV")"
+ok "the writer too" 200 "$(curl -s -o "$TEST_DIR/answer" -w '%{http_code}' -m 20 "$(setting RELATA_TUPLE_WRITER_URL)/readyz")"
 
 ok "the stack stops" 0 "$(rc scripts/stack down)"
 ok "and says what it stopped" yes "$(says '^stopped: console, inventory-lister, tuple-writer, .*postgres.*; data and logs stay in ')"
