@@ -21,8 +21,10 @@ static const struct cfg_key keys[] = {
 
     {"lister", "scan_budget", CFG_INT, AT(scan_budget), "5000", 50, 1000000, NULL, "rows",
      "rows that one request looks at, at most; then its page ends early and its token goes on from there"},
-    {"lister", "batches", CFG_INT, AT(batches), "8", 1, 256, NULL, "calls",
-     "BatchChecks in flight at once, for all requests; each has a thread and a connection to the store"},
+    {"lister", "batches", CFG_INT, AT(batches), "4", 1, 256, NULL, "calls",
+     "BatchChecks in flight at once, for all requests; each has a thread and a connection to the store, which works on "
+     "up "
+     "to lister.batch checks at once for each; more only if it has the cores"},
     {"lister", "batch", CFG_INT, AT(batch), "50", 1, STORE_CHECK_MAX, NULL, "checks",
      "checks in one BatchCheck at most; not above the store's own limit"},
     {"lister", "checks_queue", CFG_INT, AT(checks_queue), "10000", 1000, 1000000, NULL, "checks",
