@@ -15,7 +15,7 @@ const char *const exit_codes_text =
     "  2  bad option, argument, setting or file\n"
     "  3  refused, because the set-up is not what it must be or going on could lose something: schema not migrated or\n"
     "     newer, no such database, login or right refused, store not pinned, gone, wiped or another, no such model,\n"
-    "     store not empty, already running\n"
+    "     store not empty, already running, a time that history does not know\n"
     "  4  Postgres, the store or NATS could not be reached in time\n"
     "  5  done, but for tuples that were refused: seed parked them, adopt left them alone\n";
 
