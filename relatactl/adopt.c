@@ -1,9 +1,9 @@
 /* adopt.c - relatactl adopt: fill the ledger from an existing store. */
 #include <stdlib.h>
 
+#include "common/cli/progress.h"
 #include "relatactl/adopt.h"
 #include "relatactl/commands.h"
-#include "relatactl/progress.h"
 
 static const struct {
     const char *name;

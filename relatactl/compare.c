@@ -1,8 +1,8 @@
 /* compare.c - is the store what the ledger says? Every page of the store is looked up in the ledger. */
 #include <stdlib.h>
 
+#include "common/cli/progress.h"
 #include "relatactl/compare.h"
-#include "relatactl/progress.h"
 
 static const char lookup_sql[] =
     "SELECT coalesce(t.present, false), t.condition_name, t.condition_context FROM unnest($2::text[], $3::text[], "

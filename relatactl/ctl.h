@@ -118,7 +118,4 @@ void table_print(struct table *t);                         /* and frees it */
  * number, b boolean, j JSON; NULL becomes null. Free with json_decref. */
 json_t *json_of_rows(const struct pg_result *r, const char *const *names, const char *kinds);
 
-/* "3 s", "12 min", "5 h", "2 d" into a static buffer of the caller. */
-const char *age_text(double seconds, char out[static 32]);
-
 #endif

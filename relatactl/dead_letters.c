@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "common/cli/progress.h"
 #include "relatactl/commands.h"
 
 #define BATCH_SQL "500"

@@ -1,4 +1,5 @@
 /* lag.c - relatactl lag: what is pending and parked, per store. */
+#include "common/cli/progress.h"
 #include "relatactl/commands.h"
 #include "relatactl/identity.h"
 

@@ -205,18 +205,3 @@ json_t *json_of_rows(const struct pg_result *r, const char *const *names, const 
     }
     return list;
 }
-
-const char *age_text(double seconds, char out[static 32])
-{
-    if (seconds < 1)
-        (void)snprintf(out, 32, "%.0f ms", seconds * 1000);
-    else if (seconds < 120)
-        (void)snprintf(out, 32, "%.1f s", seconds);
-    else if (seconds < 7200)
-        (void)snprintf(out, 32, "%.0f min", seconds / 60);
-    else if (seconds < 172800)
-        (void)snprintf(out, 32, "%.1f h", seconds / 3600);
-    else
-        (void)snprintf(out, 32, "%.1f d", seconds / 86400);
-    return out;
-}

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include "common/base/wait.h"
+#include "common/cli/progress.h"
 #include "relatactl/commands.h"
 #include "relatactl/job.h"
 #include "relatactl/model_file.h"
-#include "relatactl/progress.h"
 #include "relatactl/seed.h"
 
 /* After another store was pinned, writers that have not heard of it yet write to the former one for a while. */

@@ -1,8 +1,9 @@
 /*
  * progress.h - how far a long command is, on standard error: a bar on a terminal, else a line every few seconds.
+ * Main thread, or callers that take turns; writes to standard error and waits for nothing else.
  */
-#ifndef RELATA_CTL_PROGRESS_H
-#define RELATA_CTL_PROGRESS_H
+#ifndef RELATA_CLI_PROGRESS_H
+#define RELATA_CLI_PROGRESS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,5 +25,8 @@ void progress_start(struct progress *p, const char *what, const char *unit, int6
 void progress_set(struct progress *p, int64_t done);
 /* Shows the last state and ends the line. */
 void progress_end(struct progress *p);
+
+/* "850 ms", "3.0 s", "12 min", "5.0 h", "2.0 d" into a buffer of the caller. */
+const char *age_text(double seconds, char out[static 32]);
 
 #endif

@@ -1,9 +1,8 @@
 /* progress.c - bars and lines. */
+#include "common/cli/progress.h"
+
 #include <stdio.h>
 #include <unistd.h>
-
-#include "relatactl/ctl.h"
-#include "relatactl/progress.h"
 
 #define BAR_WIDTH 30
 #define TERMINAL_EVERY_US 100000
@@ -69,4 +68,19 @@ void progress_end(struct progress *p)
     if (p->terminal && (p->done || p->total))
         (void)fputc('\n', stderr);
     p->what = NULL;
+}
+
+const char *age_text(double seconds, char out[static 32])
+{
+    if (seconds < 1)
+        (void)snprintf(out, 32, "%.0f ms", seconds * 1000);
+    else if (seconds < 120)
+        (void)snprintf(out, 32, "%.1f s", seconds);
+    else if (seconds < 7200)
+        (void)snprintf(out, 32, "%.0f min", seconds / 60);
+    else if (seconds < 172800)
+        (void)snprintf(out, 32, "%.1f h", seconds / 3600);
+    else
+        (void)snprintf(out, 32, "%.1f d", seconds / 86400);
+    return out;
 }
