@@ -444,7 +444,7 @@ static bool read_answer(struct expand *e)
 
 bool expand_solve(struct expand *e, struct model_err *err)
 {
-    int *stack = malloc((e->nnodes + 1) * sizeof *stack), *path = malloc((e->nnodes + 1) * sizeof *path);
+    int *stack = calloc(e->nnodes + 1, sizeof *stack), *path = calloc(e->nnodes + 1, sizeof *path);
     bool ok = false;
     err->text[0] = '\0';
     if (stack && path && !e->failed)
