@@ -19,7 +19,8 @@ struct audit {
     struct model *model;
     struct compare_job job;
     struct run run;
-    bool running; /* the run is recorded and not ended */
+    bool running;   /* the run is recorded and not ended */
+    bool elsewhere; /* another audit of this store runs: its outputs are left alone */
     struct comparison comparison;
     struct findings findings;
     struct repairs repairs;
@@ -75,6 +76,11 @@ static enum status open_all(struct audit *a, struct err *err)
 
     if (st == ST_OK)
         st = read_pin(a, err);
+    if (st == ST_OK) { /* what fails from here on is on record */
+        st = record_begin(a->pg, a->cfg, &a->run, err);
+        a->running = st == ST_OK;
+        a->elsewhere = st == ST_CONFLICT;
+    }
     if (st == ST_OK)
         st = store_new(&a->store, &a->cfg->store, err);
     if (st == ST_OK)
@@ -84,12 +90,11 @@ static enum status open_all(struct audit *a, struct err *err)
         st = store_get(a->conn, &name, call_deadline(a), err);
     }
     free(name);
+    if (st == ST_MISSING)
+        (void)err_prefix(err, "store \"%s\" is pinned to %s, which is not at %s", a->cfg->store.name, a->run.store_id,
+                         a->cfg->store.url);
     if (st == ST_OK)
         st = read_model(a, err);
-    if (st == ST_OK) {
-        st = record_begin(a->pg, a->cfg, &a->run, err);
-        a->running = st == ST_OK;
-    }
     if (st == ST_OK)
         a->job = (struct compare_job){.cfg = a->cfg,
                                       .pg = a->pg,
@@ -188,8 +193,14 @@ static enum status record(struct audit *a, const struct outcome *o, struct err *
     if (!pg_alive(a->pg)) /* a failed run says so, if it can */
         st = pg_reopen(a->pg, deadline_in_ms(CONNECT_MS), err);
     if (st == ST_OK)
-        st = record_end(a->pg, a->cfg, &a->run, o->state, o->why, counts, sources,
-                        a->job.check_model && strcmp(o->state, "incomplete") != 0, err);
+        st = record_end(a->pg, a->cfg, &a->run,
+                        &(struct run_end){.state = o->state,
+                                          .why = o->why,
+                                          .counts = counts,
+                                          .sources = sources,
+                                          .models_seen = a->job.check_model && strcmp(o->state, "incomplete") != 0,
+                                          .all_seen = !a->findings.more && !*a->cfg->apply},
+                        err);
     json_decref(counts);
     json_decref(sources);
     return st;
@@ -204,7 +215,7 @@ static void tell(struct audit *a, const struct outcome *o)
         report_json(a->cfg, o);
         return;
     }
-    if (strcmp(o->state, "incomplete") == 0)
+    if (strcmp(o->state, "incomplete") == 0 && !o->repairs->done)
         return; /* its reason is told on standard error */
     if (o->findings->len && record_renamed(a->pg, a->cfg, &a->run, &renamed, &err) != ST_OK)
         renamed = NULL;
@@ -225,17 +236,16 @@ static enum audit_exit conclude(struct audit *a, enum status st, struct err *err
     struct err later = {0};
 
     o.state = refused ? "refused" : st != ST_OK ? "incomplete" : a->findings.len ? "drift" : "clean";
-    report_progress_end(a->cfg);
+    report_progress_end();
     if (a->running && record(a, &o, &later) != ST_OK && st == ST_OK) {
         o.state = "incomplete";
         o.why = later.text;
     }
-    if (report_textfile(a->cfg, &o, &later) != ST_OK && *o.why == '\0') {
+    if (!a->elsewhere && report_textfile(a->cfg, &o, &later) != ST_OK && *o.why == '\0') {
         o.state = "incomplete";
         o.why = later.text;
     }
-    if (a->running)
-        tell(a, &o);
+    tell(a, &o);
     if (strcmp(o.state, "incomplete") == 0) {
         (void)fprintf(stderr, "drift-checker: %s\n", o.why);
         return AUDIT_INCOMPLETE;
@@ -253,6 +263,11 @@ enum audit_exit audit_run(const struct settings *cfg)
 
     if (st == ST_OK)
         st = find(&a, &plan, &err);
+    if (st == ST_OK && a.findings.more && !a.findings.len)
+        st = err_set(&err, ST_INVALID, "",
+                     "of more than audit.max_findings (%lld) differences those that were looked at "
+                     "are gone: audit again",
+                     (long long)cfg->max_findings);
     if (st == ST_OK)
         st = act(&a, &plan, &err);
     if (stop_requested() && st != ST_OK && st != ST_STOPPED)

@@ -5,7 +5,7 @@ CREATE TABLE relata.audit_run (
     store       text COLLATE "C" NOT NULL,
     store_id    text NOT NULL,
     model_id    text NOT NULL,
-    scope       text NOT NULL DEFAULT '', -- '' = everything; else "type doc", "object doc:1", "subject user:anne"
+    scope       text NOT NULL DEFAULT '', -- '' = everything; else "type doc", "object doc:1", "subject user:anne", "plan"
     by_tuple    boolean NOT NULL,         -- every tuple was compared, digests were not relied upon
     state       text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'clean', 'drift', 'incomplete', 'refused')),
     why         text NOT NULL DEFAULT '', -- incomplete, refused

@@ -74,6 +74,37 @@ static json_t *condition_json(const struct holding *h)
     return v;
 }
 
+void report_repair(const struct finding *f, struct buf *out)
+{
+    const char *at = f->key->object;
+
+    buf_adds(out, "drift-checker --repair --object ");
+    if (at[strspn(at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:./@+=,-")] == '\0') {
+        buf_adds(out, at);
+        return;
+    }
+    buf_addc(out, '\'');
+    for (; *at; at++) {
+        if (*at == '\'')
+            buf_adds(out, "'\\''");
+        else
+            buf_addc(out, *at);
+    }
+    buf_addc(out, '\'');
+}
+
+static json_t *repair_json(const struct finding *f)
+{
+    struct buf command;
+    json_t *v;
+
+    buf_init(&command, 1 << 12);
+    report_repair(f, &command);
+    v = json_string(buf_str(&command));
+    buf_release(&command);
+    return v;
+}
+
 void report_json(const struct settings *cfg, const struct outcome *o)
 {
     const struct findings *f = o->findings;
@@ -97,6 +128,8 @@ void report_json(const struct settings *cfg, const struct outcome *o)
             (void)json_object_set_new(line, "reason", json_string(x->reason));
         if (x->repaired)
             (void)json_object_set_new(line, "token", json_string(x->token));
+        else
+            (void)json_object_set_new(line, "repair", repair_json(x));
         print(line);
     }
     end = json_pack("{s:s, s:s, s:s, s:f}", "type", "summary", "state", o->state, "why", o->why, "seconds", o->seconds);
@@ -107,48 +140,69 @@ void report_json(const struct settings *cfg, const struct outcome *o)
 
 /* ---- Prometheus ---- */
 
-static void metric(FILE *f, const char *name, const char *help, const struct settings *cfg, double v)
+/* A label's value, as Prometheus wants it. */
+static const char *label(const char *text, struct buf *out)
 {
-    (void)fprintf(f, "# HELP relata_audit_%s %s\n# TYPE relata_audit_%s gauge\nrelata_audit_%s{store=\"%s\"} %.15g\n",
-                  name, help, name, name, cfg->store.name, v);
+    for (; *text; text++) {
+        if (*text == '\n')
+            buf_adds(out, "\\n");
+        else
+            buf_addf(out, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
+    }
+    return buf_str(out);
 }
 
-static void write_metrics(FILE *f, const struct settings *cfg, const struct outcome *o)
+static void family(FILE *f, const char *name, const char *help)
 {
-    const struct comparison *c = o->comparison;
+    (void)fprintf(f, "# HELP relata_audit_%s %s\n# TYPE relata_audit_%s gauge\n", name, help, name);
+}
+
+static void metric(FILE *f, const char *name, const char *help, const char *store, double v)
+{
+    family(f, name, help);
+    (void)fprintf(f, "relata_audit_%s{store=\"%s\"} %.15g\n", name, store, v);
+}
+
+static void write_metrics(FILE *f, const char *store, const struct outcome *o)
+{
     const struct findings *x = o->findings;
+    const struct {
+        const char *name;
+        int64_t n;
+    } sides[] = {{"expected", o->comparison->expected},
+                 {"ledger", o->comparison->ledger},
+                 {"observed", o->comparison->observed}};
     int64_t n[CAUSES] = {0}, excess = 0;
 
+    metric(f, "last_run_timestamp_seconds", "When the last audit ended.", store, (double)time(NULL));
+    metric(f, "complete", "1 if the last audit could be completed.", store, strcmp(o->state, "incomplete") != 0);
+    metric(f, "refused", "1 if a cap, or what moved, kept it from repairing.", store, strcmp(o->state, "refused") == 0);
+    metric(f, "duration_seconds", "How long it took.", store, o->seconds);
+    if (strcmp(o->state, "incomplete") == 0)
+        return; /* no number is better than one that looks like all is well */
     for (size_t i = 0; i < x->len; i++) {
         n[x->items[i].cause]++;
         excess += x->items[i].excess;
     }
-    metric(f, "last_run_timestamp_seconds", "when the last audit ended", cfg, (double)time(NULL));
-    metric(f, "complete", "1 if the last audit could be completed", cfg, strcmp(o->state, "incomplete") != 0);
-    metric(f, "refused", "1 if a cap kept it from repairing", cfg, strcmp(o->state, "refused") == 0);
-    metric(f, "duration_seconds", "how long it took", cfg, o->seconds);
-    metric(f, "candidates", "differences between snapshots", cfg, (double)x->candidates);
-    metric(f, "in_flight", "differences whose changes were still pending", cfg, (double)x->in_flight);
-    metric(f, "excess", "findings by which somebody may do what nobody granted", cfg, (double)excess);
-    metric(f, "repaired", "findings whose repair was enqueued", cfg, (double)o->repairs->done);
-    metric(f, "repairs_failed", "findings whose repair was asked for and not enqueued", cfg,
+    metric(f, "candidates", "Differences between the snapshots.", store, (double)x->candidates);
+    metric(f, "in_flight", "Differences whose changes were still pending.", store, (double)x->in_flight);
+    metric(f, "excess", "Findings by which somebody may do what nobody granted.", store, (double)excess);
+    metric(f, "repaired", "Findings whose repair was enqueued.", store, (double)o->repairs->done);
+    metric(f, "repairs_failed", "Findings whose repair was asked for and not enqueued.", store,
            o->repair ? (double)(o->repairs->wanted - o->repairs->done) : 0);
-    (void)fprintf(f, "# HELP relata_audit_findings confirmed differences\n# TYPE relata_audit_findings gauge\n");
+    family(f, "findings", "Confirmed differences.");
     for (int i = 0; i < CAUSES; i++)
-        (void)fprintf(f, "relata_audit_findings{store=\"%s\",cause=\"%s\"} %lld\n", cfg->store.name,
-                      cause_name((enum cause)i), (long long)n[i]);
-    (void)fprintf(f,
-                  "# HELP relata_audit_tuples tuples that are judged\n# TYPE relata_audit_tuples gauge\n"
-                  "relata_audit_tuples{store=\"%s\",side=\"expected\"} %lld\n"
-                  "relata_audit_tuples{store=\"%s\",side=\"ledger\"} %lld\n"
-                  "relata_audit_tuples{store=\"%s\",side=\"observed\"} %lld\n",
-                  cfg->store.name, (long long)c->expected, cfg->store.name, (long long)c->ledger, cfg->store.name,
-                  (long long)c->observed);
+        (void)fprintf(f, "relata_audit_findings{store=\"%s\",cause=\"%s\"} %lld\n", store, cause_name((enum cause)i),
+                      (long long)n[i]);
+    family(f, "tuples", "Tuples that are judged.");
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++)
+        (void)fprintf(f, "relata_audit_tuples{store=\"%s\",side=\"%s\"} %lld\n", store, sides[i].name,
+                      (long long)sides[i].n);
 }
 
 enum status report_textfile(const struct settings *cfg, const struct outcome *o, struct err *err)
 {
-    struct buf temporary;
+    struct buf temporary, store;
     FILE *f;
     bool fine;
 
@@ -157,8 +211,9 @@ enum status report_textfile(const struct settings *cfg, const struct outcome *o,
     buf_init(&temporary, 1 << 16);
     buf_addf(&temporary, "%s.new", cfg->textfile);
     f = fopen(buf_str(&temporary), "w");
+    buf_init(&store, 1 << 12);
     if (f)
-        write_metrics(f, cfg, o);
+        write_metrics(f, label(cfg->store.name, &store), o);
     fine = f && !ferror(f);
     if (f && fclose(f) != 0)
         fine = false;
@@ -168,5 +223,6 @@ enum status report_textfile(const struct settings *cfg, const struct outcome *o,
         (void)unlink(buf_str(&temporary));
     }
     buf_release(&temporary);
+    buf_release(&store);
     return fine ? ST_OK : ST_CONFIG;
 }

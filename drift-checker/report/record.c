@@ -16,6 +16,30 @@ static mono_us soon(const struct settings *cfg)
     return deadline_in_ms(cfg->statement_timeout_ms);
 }
 
+/* Who has the lock; `err` gets ST_CONFLICT. */
+static enum status held_by(struct pg *pg, const struct settings *cfg, struct err *err)
+{
+    const struct pg_param params[] = {pg_p_text(cfg->store.name)};
+    struct pg_result *r = NULL;
+    enum status st = pg_query(
+        pg, NULL,
+        "SELECT l.pid, coalesce(a.usename, '?'), coalesce(host(a.client_addr), 'a local socket'), coalesce((SELECT "
+        "'run ' || id || ', begun ' || to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') FROM "
+        "relata.audit_run WHERE store = $1 AND state = 'running' ORDER BY id DESC LIMIT 1), 'a run that just begins') "
+        "FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted AND "
+        "l.objsubid = 2 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
+        "l.classid::bigint = " LOCK_CLASS " AND l.objid::bigint = hashtext($1)::bigint & 4294967295",
+        params, 1, soon(cfg), &r, err);
+
+    if (st == ST_OK && pg_rows(r) > 0)
+        st = err_set(err, ST_CONFLICT, NULL, "another audit of store \"%s\" is running: %s, by %s from %s (backend %s)",
+                     cfg->store.name, pg_text(r, 0, 3), pg_text(r, 0, 1), pg_text(r, 0, 2), pg_text(r, 0, 0));
+    else if (st == ST_OK)
+        st = err_set(err, ST_CONFLICT, NULL, "another audit of store \"%s\" was running until now", cfg->store.name);
+    pg_result_free(r);
+    return st;
+}
+
 static enum status take_lock(struct pg *pg, const struct settings *cfg, struct err *err)
 {
     const struct pg_param params[] = {pg_p_text(cfg->store.name)};
@@ -31,7 +55,7 @@ static enum status take_lock(struct pg *pg, const struct settings *cfg, struct e
         if (st != ST_OK || had)
             return st;
         if (clock_mono_us() >= until)
-            return err_set(err, ST_CONFLICT, NULL, "another audit of store \"%s\" is running", cfg->store.name);
+            return held_by(pg, cfg, err);
         if (stop_sleep_until(deadline_in_ms(RETRY_MS)) != ST_OK)
             return err_set(err, ST_STOPPED, NULL, "interrupted");
     }
@@ -81,6 +105,10 @@ static enum status read_last(struct pg *pg, const struct settings *cfg, struct r
 
 static void scope_of(const struct settings *cfg, struct run *run)
 {
+    if (*cfg->apply) {
+        (void)snprintf(run->scope, sizeof run->scope, "plan");
+        return;
+    }
     const char *kind = *cfg->type ? "type " : *cfg->object ? "object " : *cfg->subject ? "subject " : "";
 
     (void)snprintf(run->scope, sizeof run->scope, "%s%s%s%s", kind, cfg->type, cfg->object, cfg->subject);
@@ -235,33 +263,36 @@ enum status record_findings(struct pg *pg, const struct settings *cfg, const str
 
 /* ---- the end ---- */
 
-enum status record_end(struct pg *pg, const struct settings *cfg, const struct run *run, const char *state,
-                       const char *why, const json_t *counts, const json_t *sources, bool models_seen, struct err *err)
+enum status record_end(struct pg *pg, const struct settings *cfg, const struct run *run, const struct run_end *end,
+                       struct err *err)
 {
     char id[24];
-    char *counted = json_dumps(counts, JSON_COMPACT), *sourced = json_dumps(sources, JSON_COMPACT);
+    char *counts = json_dumps(end->counts, JSON_COMPACT), *sources = json_dumps(end->sources, JSON_COMPACT);
+    bool closes = end->all_seen && strcmp(end->state, "incomplete") != 0;
     const struct pg_param params[] = {pg_p_int(run->id, id),
-                                      pg_p_text(state),
-                                      pg_p_text(why),
-                                      pg_p_text(counted ? counted : "{}"),
-                                      pg_p_text(sourced ? sourced : "{}"),
-                                      pg_p_text(models_seen ? "t" : "f"),
+                                      pg_p_text(end->state),
+                                      pg_p_text(end->why),
+                                      pg_p_text(counts ? counts : "{}"),
+                                      pg_p_text(sources ? sources : "{}"),
+                                      pg_p_text(end->models_seen ? "t" : "f"),
                                       pg_p_text(cfg->type),
                                       pg_p_text(cfg->object),
                                       pg_p_text(cfg->subject),
-                                      pg_p_text(run->store)};
+                                      pg_p_text(run->store),
+                                      pg_p_text(closes ? "t" : "f")};
     enum status st = pg_query(
         pg, NULL,
         "WITH ended AS (UPDATE relata.audit_run SET state = $2, why = $3, counts = $4::jsonb, sources = $5::jsonb, "
         "models_seen = $6::boolean, finished_at = clock_timestamp() WHERE id = $1 RETURNING id) "
-        "UPDATE relata.audit_finding SET closed_at = clock_timestamp() WHERE $2 <> 'incomplete' AND store = $10 AND "
-        "closed_at IS NULL AND last_run < $1 AND ($7 = '' OR split_part(object, ':', 1) = $7) AND ($8 = '' OR object = "
-        "$8) "
-        "AND ($9 = '' OR subject = $9)",
-        params, 10, soon(cfg), NULL, err);
+        "UPDATE relata.audit_finding f SET closed_at = clock_timestamp() WHERE $11::boolean AND store = $10 AND "
+        "closed_at IS NULL AND last_run < $1 AND ($7 = '' OR split_part(object, ':', 1) = $7) AND "
+        "($8 = '' OR object = $8) AND ($9 = '' OR subject = $9) AND NOT EXISTS (SELECT FROM relata.outbox o WHERE "
+        "o.key = relata.key_hash(f.object, f.relation, f.subject) AND o.store = f.store AND o.object = f.object AND "
+        "o.relation = f.relation AND o.subject = f.subject)",
+        params, sizeof params / sizeof *params, soon(cfg), NULL, err);
 
-    free(counted);
-    free(sourced);
+    free(counts);
+    free(sources);
     return st;
 }
 

@@ -15,7 +15,7 @@ struct run {
     int64_t id;
     const char *store; /* name */
     char store_id[64], model_id[64];
-    char scope[1100]; /* "", "type doc", "object doc:1", "subject user:anne" */
+    char scope[1100]; /* "", "type doc", "object doc:1", "subject user:anne", "plan" */
     char started_at[40];
     /* of the last complete audit of everything: */
     json_t *sources;    /* {"inventory.shares": 5000}; NULL = none */
@@ -29,10 +29,17 @@ enum status record_begin(struct pg *pg, const struct settings *cfg, struct run *
 /* Records findings, and fills their ids and when they were first seen. */
 enum status record_findings(struct pg *pg, const struct settings *cfg, const struct run *run, struct findings *f,
                             struct err *err) MUST_CHECK;
-/* Closes the run: state "clean", "drift", "incomplete" or "refused". A complete one closes the findings of its scope
- * that it did not see. `models_seen`: every tuple was held against the model. */
-enum status record_end(struct pg *pg, const struct settings *cfg, const struct run *run, const char *state,
-                       const char *why, const json_t *counts, const json_t *sources, bool models_seen,
+/* How a run ended. */
+struct run_end {
+    const char *state; /* "clean", "drift", "incomplete" or "refused" */
+    const char *why;
+    const json_t *counts, *sources;
+    bool models_seen; /* every tuple was held against the model */
+    bool all_seen;    /* every difference of the scope was followed up */
+};
+/* Closes the run. A complete one that saw all closes the findings of its scope that it did not see, but for those on
+ * which a change is pending: they are undecided. */
+enum status record_end(struct pg *pg, const struct settings *cfg, const struct run *run, const struct run_end *end,
                        struct err *err) MUST_CHECK;
 /* Objects all of whose findings are those of another, missing and too many: ("cluster:c1", "cluster:c2", tuples). */
 enum status record_renamed(struct pg *pg, const struct settings *cfg, const struct run *run, struct pg_result **out,

@@ -25,13 +25,17 @@ struct outcome {
 json_t *report_counts(const struct outcome *o);
 json_t *report_sources(const struct comparison *c);
 
+/* Appends the command that repairs a finding, quoted for a shell: ids are other people's text. */
+void report_repair(const struct finding *f, struct buf *out);
+
 void report_text(const struct settings *cfg, const struct outcome *o, const struct pg_result *renamed);
 void report_json(const struct settings *cfg, const struct outcome *o);
 /* Replaces the file at once. ST_CONFIG if it cannot be written. */
 enum status report_textfile(const struct settings *cfg, const struct outcome *o, struct err *err) MUST_CHECK;
 
-/* How far it is: a line that is written over on a terminal, else one every few seconds. */
+/* How far it is (common/cli/progress.h), unless audit.progress is off. `what` is a literal: another one, or another
+ * total, begins a new bar. */
 void report_progress(void *settings, const char *what, int64_t done, int64_t total);
-void report_progress_end(const struct settings *cfg);
+void report_progress_end(void);
 
 #endif

@@ -1,15 +1,12 @@
 /* text.c - an audit for people. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/cli/progress.h"
 #include "common/pg/pg.h"
 #include "drift-checker/report/report.h"
 
 #define SHOWN 50
-#define EVERY_US 2000000
-#define EVERY_TERMINAL_US 100000
 
 static const char *grouped(int64_t n, char out[static 32])
 {
@@ -63,26 +60,50 @@ static void print_sides(const struct settings *cfg, const struct comparison *c)
                      grouped(c->buckets, a), grouped(c->buckets_differ, b), grouped(c->streamed, rest));
 }
 
-/* "user:anne", "everyone in team:x#member". */
+/* Other people's text: control bytes would be taken by the terminal. */
+static void put(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        (void)putchar((unsigned char)text[i] < ' ' || text[i] == 127 ? '?' : text[i]);
+}
+
+static void puts_safe(const char *text)
+{
+    put(text, strlen(text));
+}
+
+/* "user:anne", "everybody in team:x#member", "every user". */
 static void print_who(const char *subject)
 {
     const char *colon = strchr(subject, ':');
 
     if (strchr(subject, '#'))
-        (void)printf("everybody in %s", subject);
-    else if (colon && strcmp(colon, ":*") == 0)
-        (void)printf("every %.*s", (int)(colon - subject), subject);
-    else
-        (void)printf("%s", subject);
+        (void)printf("everybody in ");
+    if (colon && strcmp(colon, ":*") == 0) {
+        (void)printf("every ");
+        put(subject, (size_t)(colon - subject));
+    } else {
+        puts_safe(subject);
+    }
+}
+
+static const char *condition_or(const struct holding *h)
+{
+    return h->condition ? h->condition : h->present ? "no condition" : "no such tuple";
 }
 
 static void print_finding(const struct finding *f)
 {
     const char *verb = f->excess ? "can be" : f->deletes ? "is" : "should be";
+    struct buf command;
 
     (void)printf("  ");
     print_who(f->key->subject);
-    (void)printf(" %s %s of %s: ", verb, f->key->relation, f->key->object);
+    (void)printf(" %s ", verb);
+    puts_safe(f->key->relation);
+    (void)printf(" of ");
+    puts_safe(f->key->object);
+    (void)printf(": ");
     switch (f->cause) {
     case CAUSE_NEVER_EMITTED:
         (void)printf("the inventory says so, and no change ever did");
@@ -91,7 +112,8 @@ static void print_finding(const struct finding *f)
         (void)printf("the ledger says so, and the store does not have it");
         break;
     case CAUSE_PARKED:
-        (void)printf("its change is parked (%s)", f->reason ? f->reason : "");
+        (void)printf("its change is parked: ");
+        puts_safe(f->reason ? f->reason : "");
         break;
     case CAUSE_OUT_OF_BAND:
         (void)printf("the store has it, and the ledger does not");
@@ -100,9 +122,11 @@ static void print_finding(const struct finding *f)
         (void)printf("ledger and store have it, and nothing in the inventory stands for it");
         break;
     case CAUSE_CONDITION_MISMATCH:
-        (void)printf("expected %s, ledger %s, store %s", f->expected.condition ? f->expected.condition : "no condition",
-                     f->ledger.condition ? f->ledger.condition : "no condition",
-                     f->observed.condition ? f->observed.condition : "no condition");
+        (void)printf("%s%s%sledger %s, store %s", f->judged_expected ? "expected " : "",
+                     f->judged_expected ? condition_or(&f->expected) : "", f->judged_expected ? ", " : "",
+                     condition_or(&f->ledger), condition_or(&f->observed));
+        if (f->ledger.condition && f->observed.condition && strcmp(f->ledger.condition, f->observed.condition) == 0)
+            (void)printf(": their parameters are not the same");
         break;
     case CAUSE_INVALID_IN_MODEL:
     default:
@@ -111,8 +135,14 @@ static void print_finding(const struct finding *f)
     }
     (void)printf("\n      %s, first seen %s%s%s\n", cause_name(f->cause), f->first_seen,
                  f->repaired ? "; repaired, token " : "", f->repaired ? f->token : "");
-    if (!f->repaired)
-        (void)printf("      repair: drift-checker --repair --object %s\n", f->key->object);
+    if (f->repaired)
+        return;
+    buf_init(&command, 1 << 12);
+    report_repair(f, &command);
+    (void)printf("      repair: ");
+    puts_safe(buf_str(&command));
+    (void)putchar('\n');
+    buf_release(&command);
 }
 
 static void print_findings(const struct findings *f, bool excess, const char *title)
@@ -176,29 +206,26 @@ void report_text(const struct settings *cfg, const struct outcome *o, const stru
 
 /* ---- how far it is ---- */
 
-static mono_us shown;
+static struct progress progress;
 
 void report_progress(void *settings, const char *what, int64_t done, int64_t total)
 {
     const struct settings *cfg = settings;
-    bool terminal = isatty(STDERR_FILENO) == 1;
-    mono_us now = clock_mono_us();
-    char a[32], b[32];
 
-    if (!cfg->progress || now - shown < (terminal ? EVERY_TERMINAL_US : EVERY_US))
+    if (!cfg->progress)
         return;
-    shown = now;
-    (void)fprintf(stderr, "%s%s", terminal ? "\r" : "", what);
-    if (done)
-        (void)fprintf(stderr, ": %s", grouped(done, a));
-    if (total)
-        (void)fprintf(stderr, " of %s", grouped(total, b));
-    (void)fprintf(stderr, "%s", terminal ? "\033[K" : "\n");
-    (void)fflush(stderr);
+    if (!progress.what || strcmp(progress.what, what) != 0 || progress.total != total) {
+        progress_end(&progress);
+        progress_start(&progress, what, "tuples", total, 0);
+        if (progress.terminal) /* it may take a while until there is anything to count */
+            (void)fprintf(stderr, "\r%s ..\033[K", what);
+    }
+    progress_set(&progress, done);
 }
 
-void report_progress_end(const struct settings *cfg)
+void report_progress_end(void)
 {
-    if (cfg->progress && shown && isatty(STDERR_FILENO) == 1)
+    if (progress.what && progress.terminal && !progress.done && !progress.total)
         (void)fprintf(stderr, "\r\033[K");
+    progress_end(&progress);
 }
