@@ -290,7 +290,7 @@ run_out() {
     HIGHEST=0
     while kill -0 "$1" 2>/dev/null; do
         now=$(rss_mib)
-        (($(calc "$now > $HIGHEST") == 0)) || HIGHEST=$now
+        (($(calc "$HIGHEST < $now") == 0)) || HIGHEST=$now
         pause 0.5
     done
     wait "$1"
