@@ -774,6 +774,8 @@ DECLARE
         'array_agg(d.relation) FILTER (WHERE NOT d.added) AS rr, array_agg(d.subject) FILTER (WHERE NOT d.added) AS rs '
         'FROM (SELECT d.*, (row_number() OVER (ORDER BY d.object, d.relation, d.subject) - 1) / 100000 AS chunk FROM (%%s) d) d '
         'WHERE d.object IS NOT NULL GROUP BY d.chunk ORDER BY d.chunk');
+    hashed constant text := 'SELECT e.object, e.relation, e.condition_name IS NULL AS plain, hashtextextended((e.object || ''#'' || '
+        'e.relation || ''@'' || e.subject) COLLATE "C", salt) AS hash FROM (' || array_to_string(expected, E'\n        UNION ALL ') || ') e';
     apply constant text := format(E'LOOP\n            PERFORM relata.track_apply(%L, x.ao, x.ar, x.asub, x.ro, x.rr, x.rs);\n        END LOOP;', store);
     body text;
     part regclass;
@@ -829,16 +831,16 @@ END $f$, tab::oid, source);
                    E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY SELECT DISTINCT ON (1, 2, 3) * FROM ('
                    || array_to_string(expected, E'\n        UNION ALL ')
                    || E') e ORDER BY 1, 2, 3, e.condition_name NULLS FIRST, e.condition_context::text COLLATE "C" NULLS FIRST;\nEND');
-    -- For audits: sums of hashes of what is expected, by type, relation and bucket (-1: conditional, not summed); the tuples of some
+    -- For audits: sums of hashes of what is expected, by type, relation and bucket (-1: conditional, whose sum means nothing); the tuples of some
     -- buckets (NULL: all), a row each time that a row stands for one; and those of one object or one subject.
     EXECUTE format('CREATE FUNCTION %I.%I(salt bigint, mask bigint) RETURNS TABLE (object_type text, relation text, bucket bigint, '
                    'n bigint, total numeric) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp '
-                   'SET row_security = off AS %L', place, f || '_digest',
-                   E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY SELECT split_part(h.object, '':'', 1), h.relation, '
-                   'CASE WHEN h.plain THEN h.hash & mask ELSE -1 END, count(*), coalesce(sum(h.hash) FILTER (WHERE h.plain), 0) FROM ('
-                   'SELECT e.object, e.relation, e.condition_name IS NULL AS plain, hashtextextended((e.object || ''#'' || e.relation '
-                   '|| ''@'' || e.subject) COLLATE "C", salt) AS hash FROM ('
-                   || array_to_string(expected, E'\n        UNION ALL ') || E') e) h GROUP BY 1, 2, 3;\nEND');
+                   'SET row_security = off SET enable_sort = off SET work_mem = ''64MB'' AS %L', place, f || '_digest',
+                   E'#variable_conflict use_column\nBEGIN\n    IF mask = 0 THEN\n        RETURN QUERY SELECT split_part(h.object, '':'', 1), '
+                   'h.relation, CASE WHEN h.plain THEN 0 ELSE -1 END::bigint, count(*), coalesce(sum(h.hash), 0) FROM (' || hashed
+                   || E') h GROUP BY 1, 2, h.plain;\n    ELSE\n        RETURN QUERY SELECT split_part(h.object, '':'', 1), h.relation, '
+                   'CASE WHEN h.plain THEN h.hash & mask ELSE -1 END, count(*), coalesce(sum(h.hash), 0) FROM (' || hashed
+                   || E') h GROUP BY 1, 2, 3;\n    END IF;\nEND');
     EXECUTE format('CREATE FUNCTION %I.%I(salt bigint, mask bigint, buckets bigint[]) RETURNS TABLE (object text, relation text, subject text, '
                    'condition_name text, condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER '
                    'SET search_path = pg_catalog, pg_temp SET row_security = off SET plan_cache_mode = force_custom_plan AS %L', place, f || '_part',

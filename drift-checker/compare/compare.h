@@ -2,10 +2,11 @@
  * compare.h - three sides of one truth: what the inventory stands for (expected), what the ledger says (relata.tuple),
  * and what the store holds (observed). Finds the tuples in which they differ.
  *
- * Sides that agree are not read: each database sums the hashes of its tuples by bucket, and only the buckets whose sums
- * differ are streamed, in key order, and merged. A hash is hashtextextended() of the key with a salt of its own for
- * each run, so that nobody can make two tuples whose hashes cancel out; sums, unlike XOR, see a tuple twice.
- * Conditional tuples are always streamed: their contexts are compared by meaning.
+ * Sides that agree are not read: each database sums the hashes of its tuples by type and relation; where the sums
+ * differ, by bucket too; and only the buckets that differ are streamed, in key order, and merged. A hash is
+ * hashtextextended() of the key with a salt of its own for each run, so that nobody can make two tuples whose hashes
+ * cancel out; sums, unlike XOR, see a tuple twice. Conditional tuples are always streamed: their contexts are compared
+ * by meaning.
  *
  * Expected and ledger are read in one snapshot, the store a moment later: what differs is a candidate and no more.
  * Main thread only; starts threads of its own and joins them. Memory: BUCKETS * 16 bytes a comparison, a few thousand

@@ -1,4 +1,7 @@
-/* digest.c - the sums of all three sides, side by side, and the buckets in which they differ. */
+/*
+ * digest.c - the sums of all three sides, side by side: first by (type, relation), which costs hardly more than reading
+ * the tuples; then, of those that differ, by bucket.
+ */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +10,9 @@
 
 /* One line of a digest. */
 struct group {
-    const struct pair *pair;
-    int32_t bucket; /* -1: conditional tuples */
+    struct pair *pair;
+    const struct source *source; /* NULL for ledger and store */
+    int32_t bucket;              /* -1: conditional tuples */
     int64_t n;
     uint64_t sum; /* of 64 bits, modulo 2^64 */
 };
@@ -17,6 +21,8 @@ struct digesting {
     struct sides *s;
     struct pairs *pairs;
     enum side side;
+    struct pairs *only;    /* by bucket, of the pairs that differ; NULL: by pair */
+    bool *wanted;          /* which sources, then */
     struct source *source; /* under way; NULL for ledger and store */
     struct group *groups;
     size_t len, cap;
@@ -62,8 +68,8 @@ static enum status take_group(void *arg, char *line, size_t len, struct err *err
     if (!pair)
         return err_set(err, ST_NOMEM, NULL, "no memory for digests");
     g = &d->groups[d->len++];
-    *g = (struct group){pair, (int32_t)strtol(f[2], NULL, 10), strtoll(f[3], NULL, 10), wrapped(f[4])};
-    if (d->source)
+    *g = (struct group){pair, d->source, (int32_t)strtol(f[2], NULL, 10), strtoll(f[3], NULL, 10), wrapped(f[4])};
+    if (d->source && !d->only)
         d->source->tuples += g->n;
     return ST_OK;
 }
@@ -94,10 +100,15 @@ static enum status digest_one(struct digesting *d, struct err *err)
     enum status st;
 
     buf_init(&sql, 1 << 20);
-    side_digest_sql(d->s, d->side, d->source, &sql);
-    st = pg_copy_out(d->s->pg[d->side], buf_str(&sql), sides_ms(d->s), take_group, d, err);
+    side_digest_sql(d->s, d->side, d->source, d->only, &sql);
+    st = pg_exec(d->s->pg[d->side], "SET LOCAL enable_sort = off; SET LOCAL work_mem = '64MB'",
+                 deadline_in_ms(sides_ms(d->s)), err);
+    if (st == ST_OK)
+        st = pg_copy_out(d->s->pg[d->side], buf_str(&sql), sides_ms(d->s), take_group, d, err);
     buf_release(&sql);
-    if (st == ST_OK && d->source)
+    if (st == ST_OK)
+        st = pg_exec(d->s->pg[d->side], "SET LOCAL enable_sort = on", deadline_in_ms(sides_ms(d->s)), err);
+    if (st == ST_OK && d->source && !d->only)
         st = count_nulls(d, err);
     if (st != ST_OK && d->source && st != ST_STOPPED && st != ST_DEADLINE) {
         (void)err_prefix(err, "the source %s of expected tuples failed", d->source->name);
@@ -117,45 +128,38 @@ static void *digest_main(void *arg)
     }
     for (size_t i = 0; i < sources->len && d->st == ST_OK; i++) {
         d->source = &sources->items[i];
-        d->source->tuples = d->source->nulls = 0;
+        if (d->only && !d->wanted[i])
+            continue;
+        if (!d->only)
+            d->source->tuples = d->source->nulls = 0;
         d->st = digest_one(d, &d->err);
     }
     return NULL;
 }
 
-/* ---- what differs ---- */
-
-struct sums {
-    int64_t n[COMPARE_BUCKETS];
-    uint64_t sum[COMPARE_BUCKETS];
-};
-
-static void add_to(struct sums *sums, const struct digesting *d, int sign, bool expected_only, bool *conditional)
+static enum status run_all(struct digesting d[SIDES], struct err *err)
 {
-    for (size_t i = 0; i < d->len; i++) {
-        const struct group *g = &d->groups[i];
+    enum status st = ST_OK;
 
-        if (!pair_judged(g->pair) || (expected_only && !g->pair->expected))
-            continue;
-        if (g->bucket < 0 || g->bucket >= COMPARE_BUCKETS) {
-            *conditional = true;
-            continue;
-        }
-        sums->n[g->bucket] += sign * g->n;
-        sums->sum[g->bucket] += sign > 0 ? g->sum : 0 - g->sum;
+    for (int i = 0; i < SIDES && st == ST_OK; i++) {
+        d[i].len = 0;
+        d[i].started = pthread_create(&d[i].thread, NULL, digest_main, &d[i]) == 0;
+        if (!d[i].started)
+            st = err_set(err, ST_NOMEM, NULL, "cannot start a thread");
     }
+    for (int i = 0; i < SIDES; i++) {
+        if (d[i].started)
+            pthread_join(d[i].thread, NULL);
+    }
+    for (int i = 0; i < SIDES && st == ST_OK; i++) {
+        st = d[i].st;
+        if (st != ST_OK && err)
+            *err = d[i].err;
+    }
+    return st;
 }
 
-/* Buckets in which two sides differ, added to `buckets`. */
-static void differences(const struct digesting *a, const struct digesting *b, bool expected_only, struct sums *sums,
-                        bool *buckets, bool *conditional)
-{
-    memset(sums, 0, sizeof *sums);
-    add_to(sums, a, 1, expected_only, conditional);
-    add_to(sums, b, -1, expected_only, conditional);
-    for (int i = 0; i < COMPARE_BUCKETS; i++)
-        buckets[i] = buckets[i] || sums->n[i] || sums->sum[i];
-}
+/* ---- by pair ---- */
 
 static bool in_scope(const struct digesting *d, const struct pair *p)
 {
@@ -173,81 +177,119 @@ static void count(const struct digesting *d, struct comparison *out)
     for (size_t i = 0; i < d->len; i++) {
         const struct group *g = &d->groups[i];
 
+        if (d->side == SIDE_EXPECTED)
+            g->pair->expected = true; /* what a source reads stands for pairs of which it speaks */
+        if (!in_scope(d, g->pair))
+            continue;
         if (pair_judged(g->pair))
             *judged += g->n;
         else if (d->side == SIDE_LEDGER)
             *(g->pair->skipped ? &out->skipped_ledger : &out->not_owned_ledger) += g->n;
         else if (d->side == SIDE_OBSERVED)
             *(g->pair->skipped ? &out->skipped_observed : &out->not_owned_observed) += g->n;
+        if (g->bucket < 0) {
+            out->conditional = out->conditional || pair_judged(g->pair);
+            continue;
+        }
+        g->pair->n[d->side] += g->n;
+        g->pair->sum[d->side] += g->sum;
     }
 }
 
-/* What a source reads stands for pairs of which it speaks. */
-static void expect(const struct digesting *d)
+static bool sides_differ(const struct pair *p, enum side a, enum side b)
 {
-    for (size_t i = 0; i < d->len; i++)
-        ((struct pair *)(uintptr_t)d->groups[i].pair)->expected = true;
+    return p->n[a] != p->n[b] || p->sum[a] != p->sum[b];
 }
 
-/* Groups of another type than the one that is audited go. */
-static void keep_scope(struct digesting *d)
+static bool any_pair_differs(const struct digesting *d, struct pairs *pairs)
 {
-    size_t kept = 0;
+    bool any = false;
+    size_t at;
 
+    for (struct pair *p = pairs_first(pairs, &at); p; p = pairs_next(pairs, &at, p)) {
+        p->differs = pair_judged(p) && in_scope(d, p) &&
+                     (sides_differ(p, SIDE_LEDGER, SIDE_OBSERVED) ||
+                      (p->expected && sides_differ(p, SIDE_EXPECTED, SIDE_LEDGER)));
+        any = any || p->differs;
+    }
+    return any;
+}
+
+/* ---- by bucket ---- */
+
+struct sums {
+    int64_t n[COMPARE_BUCKETS];
+    uint64_t sum[COMPARE_BUCKETS];
+};
+
+static void add_to(struct sums *sums, const struct digesting *d, int sign, bool expected_only)
+{
     for (size_t i = 0; i < d->len; i++) {
-        if (in_scope(d, d->groups[i].pair))
-            d->groups[kept++] = d->groups[i];
+        const struct group *g = &d->groups[i];
+
+        if (!g->pair->differs || (expected_only && !g->pair->expected) || g->bucket < 0 || g->bucket >= COMPARE_BUCKETS)
+            continue;
+        sums->n[g->bucket] += sign * g->n;
+        sums->sum[g->bucket] += sign > 0 ? g->sum : 0 - g->sum;
     }
-    d->len = kept;
 }
 
-static enum status run_all(struct digesting d[SIDES], struct err *err)
+/* Buckets in which two sides differ, added to `buckets`. */
+static void differences(const struct digesting *a, const struct digesting *b, bool expected_only, struct sums *sums,
+                        bool *buckets)
 {
-    enum status st = ST_OK;
+    memset(sums, 0, sizeof *sums);
+    add_to(sums, a, 1, expected_only);
+    add_to(sums, b, -1, expected_only);
+    for (int i = 0; i < COMPARE_BUCKETS; i++)
+        buckets[i] = buckets[i] || sums->n[i] || sums->sum[i];
+}
 
-    for (int i = 0; i < SIDES && st == ST_OK; i++) {
-        d[i].started = pthread_create(&d[i].thread, NULL, digest_main, &d[i]) == 0;
-        if (!d[i].started)
-            st = err_set(err, ST_NOMEM, NULL, "cannot start a thread");
+static enum status find_buckets(struct digesting d[SIDES], struct pairs *pairs, struct comparison *out, bool *buckets,
+                                struct err *err)
+{
+    struct sums *sums = calloc(1, sizeof *sums);
+    const struct sources *sources = d[0].s->sources;
+    bool *wanted = calloc(sources->len + 1, sizeof *wanted);
+    enum status st = sums && wanted ? ST_OK : err_set(err, ST_NOMEM, NULL, "no memory for digests");
+
+    for (size_t i = 0; st == ST_OK && i < d[SIDE_EXPECTED].len; i++) {
+        const struct group *g = &d[SIDE_EXPECTED].groups[i];
+
+        if (g->pair->differs)
+            wanted[g->source - sources->items] = true;
     }
     for (int i = 0; i < SIDES; i++) {
-        if (d[i].started)
-            pthread_join(d[i].thread, NULL);
+        d[i].only = pairs;
+        d[i].wanted = wanted;
     }
-    for (int i = 0; i < SIDES && st == ST_OK; i++) {
-        st = d[i].st;
-        if (st != ST_OK && err)
-            *err = d[i].err;
+    if (st == ST_OK)
+        st = run_all(d, err);
+    if (st == ST_OK) {
+        differences(&d[SIDE_EXPECTED], &d[SIDE_LEDGER], true, sums, buckets);
+        differences(&d[SIDE_LEDGER], &d[SIDE_OBSERVED], false, sums, buckets);
     }
+    for (int i = 0; st == ST_OK && i < COMPARE_BUCKETS; i++)
+        out->buckets_differ += buckets[i];
+    free(sums);
+    free(wanted);
     return st;
 }
 
 enum status digest_sides(struct sides *s, struct pairs *pairs, struct comparison *out, bool *buckets, struct err *err)
 {
     struct digesting d[SIDES] = {0};
-    struct sums *sums = calloc(1, sizeof *sums);
-    bool conditional = false;
-    enum status st = sums ? ST_OK : err_set(err, ST_NOMEM, NULL, "no memory for digests");
+    enum status st;
 
+    out->buckets = COMPARE_BUCKETS;
     for (int i = 0; i < SIDES; i++)
         d[i] = (struct digesting){.s = s, .pairs = pairs, .side = (enum side)i};
-    if (st == ST_OK)
-        st = run_all(d, err);
-    if (st == ST_OK) {
-        expect(&d[SIDE_EXPECTED]);
-        for (int i = 0; i < SIDES; i++) {
-            keep_scope(&d[i]);
-            count(&d[i], out);
-        }
-        differences(&d[SIDE_EXPECTED], &d[SIDE_LEDGER], true, sums, buckets, &conditional);
-        differences(&d[SIDE_LEDGER], &d[SIDE_OBSERVED], false, sums, buckets, &conditional);
-        for (int i = 0; i < COMPARE_BUCKETS; i++)
-            out->buckets_differ += buckets[i];
-        out->buckets = COMPARE_BUCKETS;
-        out->conditional = conditional;
-    }
+    st = run_all(d, err);
+    for (int i = 0; i < SIDES && st == ST_OK; i++)
+        count(&d[i], out);
+    if (st == ST_OK && !s->job->cfg->full && any_pair_differs(&d[0], pairs))
+        st = find_buckets(d, pairs, out, buckets, err);
     for (int i = 0; i < SIDES; i++)
         free(d[i].groups);
-    free(sums);
     return st;
 }

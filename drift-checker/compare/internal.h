@@ -14,8 +14,10 @@ enum side { SIDE_EXPECTED, SIDE_LEDGER, SIDE_OBSERVED, SIDES };
 struct pair {
     char *type, *relation;
     bool owned, skipped;
-    bool expected; /* sources speak of it */
-    int64_t n[SIDES];
+    bool expected;    /* sources speak of it */
+    int64_t n[SIDES]; /* tuples without a condition */
+    uint64_t sum[SIDES];
+    bool differs;      /* by these */
     struct pair *next; /* of the same hash */
 };
 
@@ -53,7 +55,8 @@ void sides_close(struct sides *s);
 int64_t sides_ms(const struct sides *s);
 /* COPY .. TO STDOUT of (type, relation, bucket or -1 for conditional ones, count, sum of hashes). `source` for the
  * expected side only. */
-void side_digest_sql(const struct sides *s, enum side side, const struct source *source, struct buf *out);
+void side_digest_sql(const struct sides *s, enum side side, const struct source *source, struct pairs *only,
+                     struct buf *out);
 /* SELECT of (object, relation, subject, condition_name, condition_context) in key order; `buckets`, a text array, NULL:
  * all. */
 void side_stream_sql(const struct sides *s, enum side side, const char *buckets, struct buf *out);

@@ -172,18 +172,43 @@ void side_stream_sql(const struct sides *s, enum side side, const char *buckets,
              "\"C\" NULLS FIRST, condition_context COLLATE \"C\" NULLS FIRST");
 }
 
-void side_digest_sql(const struct sides *s, enum side side, const struct source *source, struct buf *out)
+/* " AND (..)" of the pairs that differ. */
+static void add_pairs(struct pairs *only, struct buf *out)
 {
+    const char *between = " WHERE (split_part(object, ':', 1), relation) IN (";
+    size_t at;
+
+    for (struct pair *p = pairs_first(only, &at); p; p = pairs_next(only, &at, p)) {
+        if (!p->differs)
+            continue;
+        buf_addf(out, "%s(", between);
+        add_literal(out, p->type);
+        buf_adds(out, ", ");
+        add_literal(out, p->relation);
+        buf_addc(out, ')');
+        between = ", ";
+    }
+    buf_addc(out, ')');
+}
+
+void side_digest_sql(const struct sides *s, enum side side, const struct source *source, struct pairs *only,
+                     struct buf *out)
+{
+    int mask = only ? COMPARE_BUCKETS - 1 : 0;
+
     buf_adds(out, "COPY (");
     if (source && source->tracked) {
-        buf_adds(out, "SELECT object_type, relation, bucket, n, total FROM relata.expected_digest(");
-        buf_addf(out, "%u::oid, %lld, %d)", source->table, (long long)s->salt, COMPARE_BUCKETS - 1);
+        buf_addf(out, "SELECT object_type, relation, bucket, n, total FROM relata.expected_digest(%u::oid, %lld, %d)",
+                 source->table, (long long)s->salt, mask);
     } else {
-        buf_addf(out,
-                 "SELECT split_part(object, ':', 1), relation, CASE WHEN plain THEN hash & %d ELSE -1 END, count(*), "
-                 "coalesce(sum(hash) FILTER (WHERE plain), 0) FROM (SELECT object, relation, condition_name IS NULL AS "
-                 "plain, " HASH "%lld) AS hash FROM ",
-                 COMPARE_BUCKETS - 1, (long long)s->salt);
+        buf_adds(out, "SELECT split_part(object, ':', 1), relation, ");
+        if (only)
+            buf_addf(out, "CASE WHEN plain THEN hash & %d ELSE -1 END", mask);
+        else
+            buf_adds(out, "CASE WHEN plain THEN 0 ELSE -1 END");
+        buf_adds(out,
+                 ", count(*), coalesce(sum(hash), 0) FROM (SELECT object, relation, condition_name IS NULL AS plain, ");
+        buf_addf(out, HASH "%lld) AS hash FROM ", (long long)s->salt);
         if (source) {
             buf_addc(out, '(');
             add_source_rows(s, source, NULL, out);
@@ -193,7 +218,9 @@ void side_digest_sql(const struct sides *s, enum side side, const struct source 
         } else {
             add_observed(s, out);
         }
-        buf_adds(out, ") h GROUP BY 1, 2, 3");
+        if (only)
+            add_pairs(only, out);
+        buf_addf(out, ") h GROUP BY 1, 2, %s", only ? "3" : "plain");
     }
     buf_adds(out, ") TO STDOUT");
 }
