@@ -313,6 +313,34 @@ static void test_a_long_chain_stays_small_and_complete(void **state)
     model_free(m);
 }
 
+/* As OpenFGA 1.22 takes or refuses them on Write. */
+static void test_D28_which_tuples_a_model_allows(void **state)
+{
+    struct model *m = parse_types(
+        "{\"type\":\"team\",\"relations\":{\"member\":{\"this\":{}}},\"metadata\":{\"relations\":{\"member\":{"
+        "\"directly_related_user_types\":[{\"type\":\"user\"},{\"type\":\"team\",\"relation\":\"member\"}]}}}},"
+        "{\"type\":\"doc\",\"relations\":{\"viewer\":{\"this\":{}},\"reader\":{\"computedUserset\":{\"relation\":"
+        "\"viewer\"}}},\"metadata\":{\"relations\":{\"viewer\":{\"directly_related_user_types\":[{\"type\":\"user\","
+        "\"wildcard\":{}},{\"type\":\"user\",\"condition\":\"hours\"}]}}}}");
+
+    (void)state;
+    assert_true(model_allows(m, "team:1", "member", "user:a", ""));
+    assert_true(model_allows(m, "team:1", "member", "team:2#member", NULL));
+    assert_false(model_allows(m, "team:1", "member", "team:2#owner", NULL));
+    assert_false(model_allows(m, "team:1", "member", "team:2", NULL));
+    assert_false(model_allows(m, "team:1", "member", "user:*", NULL));
+    assert_false(model_allows(m, "team:1", "member", "user:a", "hours"));
+    assert_false(model_allows(m, "team:1", "owner", "user:a", NULL));
+    assert_false(model_allows(m, "group:1", "member", "user:a", NULL));
+    assert_true(model_allows(m, "doc:1", "viewer", "user:*", NULL));
+    assert_true(model_allows(m, "doc:1", "viewer", "user:a", "hours"));
+    assert_false(model_allows(m, "doc:1", "viewer", "user:a", NULL));
+    assert_false(model_allows(m, "doc:1", "viewer", "user:*", "hours"));
+    assert_false(model_allows(m, "doc:1", "viewer", "users:a", "hours"));
+    assert_false(model_allows(m, "doc:1", "reader", "user:*", NULL)); /* computed: never written */
+    model_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_bad_models_are_refused_with_the_place),
         cmocka_unit_test(test_depth_and_size_are_bounded),
         cmocka_unit_test(test_a_long_chain_stays_small_and_complete),
+        cmocka_unit_test(test_D28_which_tuples_a_model_allows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
