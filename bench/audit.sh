@@ -80,18 +80,19 @@ bench_audit() {
         audit_heal
     done
     for ((i = 1; i <= RUNS; i++)); do
-        progress "run $i of $RUNS: by Read pages, and a script"
+        progress "run $i of $RUNS: by Read pages"
         RELATA_STORE_URL=$SERVICES_OPENFGA_URL run "$BIN/bench-store-reads" --set bench.store_id="$STORE_ID" >"$DIR/reads"
         sample reads.s "$(figure reads .seconds)"
         audit 0 pages pages
-        audit_script
     done
+    progress "a script with an SDK: minutes, so once"
+    audit_script
     result "audit of $TUPLES tuples, clean" s "$(median clean.s)" 'plain digests in psql' "$(median digest.s)" "$RUNS" 'ratio<=' 1.3
     result 'the same, largest resident memory' MiB "$(largest clean.mib)" '' '' "$RUNS" 'value<=' 32
     result "the same, $AUDIT_INJURIES injuries" s "$(median injured.s)" 'clean' "$(median clean.s)" "$RUNS" 'ratio<=' 2
     result 'the same, by Read pages' s "$(median pages.s)" 'reading all pages' "$(median reads.s)" "$RUNS" 'ratio<=' 1.1
-    result 'a script with an SDK' s "$(median script.s)" 'clean audit' "$(median clean.s)" "$RUNS" 'ratio>=' 20
-    result 'a script with an SDK, memory' MiB "$(median script.mib)" 'clean audit' "$(median clean.mib)" "$RUNS" 'ratio>=' 10
+    result 'a script with an SDK' s "$(median script.s)" 'clean audit' "$(median clean.s)" 1 'ratio>=' 20
+    result 'a script with an SDK, memory' MiB "$(median script.mib)" 'clean audit' "$(median clean.mib)" 1 'ratio>=' 10
     audit_one
     audit_load
 }
