@@ -51,6 +51,11 @@ bool stop_requested(void)
     return atomic_load(&requested);
 }
 
+const atomic_bool *stop_flag(void)
+{
+    return &requested;
+}
+
 int stop_fd(void)
 {
     return fd;

@@ -8,6 +8,7 @@
 #ifndef RELATA_BASE_STOP_H
 #define RELATA_BASE_STOP_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "common/base/clock.h"
@@ -28,6 +29,8 @@ void stop_init(void);
 /* Raise the flag as a signal would. */
 void stop_request(void);
 bool stop_requested(void);
+/* The flag itself, for what heeds one (pg_heed). Lives as long as the process. */
+const atomic_bool *stop_flag(void);
 /* Readable once the flag is raised, for poll(2). Never read from it. -1 before stop_init(). */
 int stop_fd(void);
 /* Sleep until the deadline or the stop flag. ST_OK = the time has come, ST_STOPPED. */

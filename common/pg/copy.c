@@ -47,9 +47,13 @@ enum status pg_copy_out(struct pg *pg, const char *sql, int64_t idle_ms,
             struct pg_run run = {.stake = PG_STAKE_NONE, .until = PGRES_EMPTY_QUERY};
             return pg_run_finish(pg, &run, deadline_in_ms(idle_ms), NULL, err);
         } else {
-            st = pg_wait_socket(PQsocket(pg->conn), POLLIN, false, deadline_in_ms(idle_ms));
+            st = pg_wait_readable(pg, deadline_in_ms(idle_ms));
             if (st == ST_DEADLINE) {
+                bool unwanted = pg_unwanted(pg);
+
                 pg_run_abandon(pg);
+                if (unwanted)
+                    return err_set(err, st, "", "copy from Postgres was interrupted");
                 return err_set(err, st, "", "copy from Postgres stood still for %lld ms", (long long)idle_ms);
             }
             if (st != ST_OK || !PQconsumeInput(pg->conn))

@@ -56,6 +56,8 @@ enum status pg_sqlstate_status(const char *sqlstate);
 /* wait.c */
 /* Wait until the socket is ready for `events` (POLLIN | POLLOUT). ST_OK, ST_DEADLINE, or ST_STOPPED if `stop`. */
 enum status pg_wait_socket(int fd, short events, bool stop, mono_us deadline);
+/* Until the connection can be read from; ST_DEADLINE also when its flag is raised (pg_unwanted). */
+enum status pg_wait_readable(struct pg *pg, mono_us deadline);
 /* Send everything buffered. ST_OK, ST_DEADLINE, or ST_RETRY when the connection is lost (err untouched). */
 enum status pg_flush(struct pg *pg, mono_us deadline);
 /* The flag that the connection heeds is raised, and what runs has not been cancelled yet. */

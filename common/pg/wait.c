@@ -58,7 +58,7 @@ bool pg_unwanted(const struct pg *pg)
 }
 
 /* In slices, if there is a flag to look at. */
-static enum status wait_readable(struct pg *pg, mono_us deadline)
+enum status pg_wait_readable(struct pg *pg, mono_us deadline)
 {
     for (;;) {
         bool watch = pg->flag && !pg->cancelled;
@@ -73,7 +73,7 @@ enum status pg_wait_result(struct pg *pg, mono_us deadline)
 {
     enum status st = pg_flush(pg, deadline);
     while (st == ST_OK && PQisBusy(pg->conn)) {
-        st = wait_readable(pg, deadline);
+        st = pg_wait_readable(pg, deadline);
         /* On a lost connection PQgetResult gives the farewell that the server may have sent, so it is no error here. */
         if (st == ST_OK && !PQconsumeInput(pg->conn))
             return ST_OK;

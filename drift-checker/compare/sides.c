@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "common/base/stop.h"
 #include "drift-checker/compare/internal.h"
 
 #define CONNECT_MS 10000
@@ -232,6 +233,8 @@ static enum status connect_to(struct sides *s, struct pg **pg, const char *dsn, 
     struct pg_config cfg = {.dsn = dsn, .application_name = "drift-checker", .watch_stop = true};
     enum status st = pg_open(pg, &cfg, deadline_in_ms(CONNECT_MS), err);
 
+    if (st == ST_OK)
+        pg_heed(*pg, stop_flag()); /* a sum of millions of rows can be interrupted */
     if (st == ST_OK && begin)
         st = pg_exec(*pg, begin, deadline_in_ms(sides_ms(s)), err);
     return st;

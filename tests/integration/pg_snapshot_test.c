@@ -128,13 +128,40 @@ static void *leave(void *arg)
 {
     struct leaving *it = arg;
 
-    assert_sql_eventually(
-        it->h,
-        "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%' "
-        "AND datname = current_database()",
-        "1", 20000);
+    assert_sql_eventually(it->h,
+                          "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%SELECT "
+                          "pg_sleep%' AND pid <> pg_backend_pid() "
+                          "AND datname = current_database()",
+                          "1", 20000);
     atomic_store(&it->gone, true);
     return NULL;
+}
+
+static enum status no_row(void *arg, char *line, size_t len, struct err *err)
+{
+    (void)arg;
+    (void)line;
+    (void)len;
+    return err_set(err, ST_FATAL, NULL, "no row was to come");
+}
+
+/* The same of a COPY that has given no row yet. */
+static void test_flag_ends_a_copy(void **state)
+{
+    struct harness *h = *state;
+    struct pg *pg = open_pg(h);
+    struct leaving it = {.h = h};
+    struct err err = {0};
+    pthread_t t;
+
+    pg_heed(pg, &it.gone);
+    assert_int_equal(pthread_create(&t, NULL, leave, &it), 0);
+    assert_int_equal(pg_copy_out(pg, "COPY (SELECT pg_sleep(3600)) TO STDOUT", 3600000, no_row, NULL, &err),
+                     ST_DEADLINE);
+    pthread_join(t, NULL);
+    pg_heed(pg, NULL);
+    assert_int_equal(pg_query(pg, NULL, "SELECT 1", NULL, 0, SOON, NULL, &err), ST_OK);
+    pg_close(pg);
 }
 
 /* A statement whose result nobody wants any more is cancelled; none is sent; the connection stays good. */
@@ -177,6 +204,7 @@ int main(void)
         HARNESS_TEST(test_nothing_can_be_written, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_prepared_statement_is_gone, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_deadline_and_loss, HARNESS_EMPTY_DB),
+        HARNESS_TEST(test_flag_ends_a_copy, HARNESS_DB),
         HARNESS_TEST(test_flag, HARNESS_EMPTY_DB),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
