@@ -1,8 +1,11 @@
 #include "drift-checker/settings.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/pg/pg.h"
 #include "common/tuple/tuple.h"
@@ -159,16 +162,90 @@ static enum status check_scope(const struct settings *s, struct err *err)
     return ST_OK;
 }
 
+/* "type#relation, .." */
+static enum status check_skip(const char *text, struct err *err)
+{
+    for (const char *at = text + strspn(text, ", "); *at; at += strspn(at, ", ")) {
+        size_t len = strcspn(at, ", "), type = strcspn(at, "#");
+
+        if (type == 0 || type + 1 >= len || memchr(at, ':', len) || memchr(at, '@', len) ||
+            memchr(at + type + 1, '#', len - type - 1))
+            return err_set(err, ST_CONFIG, NULL, "audit.skip = \"%s\": \"%.*s\" is no TYPE#RELATION", text, (int)len,
+                           at);
+        at += len;
+    }
+    return ST_OK;
+}
+
+/* Views by type. Whether they are there is seen in the database. */
+static enum status check_expected(const struct cfg_map_item *item, struct err *err)
+{
+    const char *at = item->value + strspn(item->value, ", ");
+
+    if (!*item->key || strpbrk(item->key, ":#@ "))
+        return err_set(err, ST_CONFIG, NULL, "%s: expected.%s: a type holds none of ':', '#', '@' and spaces",
+                       item->origin, item->key);
+    if (!*at)
+        return err_set(err, ST_CONFIG, NULL, "%s: expected.%s names no view", item->origin, item->key);
+    for (; *at; at += strspn(at, ", ")) {
+        size_t len = strcspn(at, ", ");
+
+        if (!memchr(at, '.', len))
+            return err_set(err, ST_CONFIG, NULL, "%s: expected.%s = \"%.*s\": must be named with its schema",
+                           item->origin, item->key, (int)len, at);
+        at += len;
+    }
+    return ST_OK;
+}
+
+/* A file that is made under another name and renamed: its folder has to be there. */
+static enum status check_place(const char *key, const char *path, struct err *err)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int n = snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+
+    if (!*path || (n < (int)sizeof folder && access(folder, W_OK | X_OK) == 0))
+        return ST_OK;
+    return err_set(err, ST_CONFIG, NULL, "audit.%s: cannot write %s: %s", key, path, strerror(errno));
+}
+
+static enum status check_dsns(const struct settings *s, struct err *err)
+{
+    const struct {
+        const char *key, *dsn;
+    } more[] = {{"pg.read_dsn", s->pg_read_dsn}, {"openfga.dsn", s->openfga_dsn}};
+    enum status st = pg_dsn_check(s->pg_dsn, err);
+
+    for (size_t i = 0; i < sizeof more / sizeof *more && st == ST_OK; i++) {
+        if (*more[i].dsn && (st = pg_dsn_check(more[i].dsn, err)) != ST_OK)
+            (void)err_prefix(err, "%s", more[i].key);
+    }
+    return st;
+}
+
+static enum status check_files(const struct settings *s, struct err *err)
+{
+    enum status st = check_place("textfile", s->textfile, err);
+
+    if (st == ST_OK)
+        st = check_place("plan", s->plan, err);
+    if (st == ST_OK && *s->apply && access(s->apply, R_OK) != 0)
+        st = err_set(err, ST_CONFIG, NULL, "audit.apply: cannot open %s: %s", s->apply, strerror(errno));
+    return st;
+}
+
 static enum status validate(const void *settings, struct err *err)
 {
     const struct settings *s = settings;
-    const char *const dsns[] = {s->pg_dsn, s->pg_read_dsn, s->openfga_dsn};
     enum status st = check_scope(s, err);
 
-    for (size_t i = 0; i < 3 && st == ST_OK; i++) {
-        if (i == 0 || *dsns[i])
-            st = pg_dsn_check(dsns[i], err);
-    }
+    if (st == ST_OK)
+        st = check_dsns(s, err);
+    if (st == ST_OK)
+        st = check_skip(s->skip, err);
+    for (size_t i = 0; i < s->expected.len && st == ST_OK; i++)
+        st = check_expected(&s->expected.items[i], err);
     if (st == ST_OK)
         st = store_check_settings(&s->store, err);
     if (st == ST_OK)
@@ -178,7 +255,7 @@ static enum status validate(const void *settings, struct err *err)
     if (st == ST_OK && *s->apply && (s->repair || *s->plan || s->full || *s->type || *s->object || *s->subject))
         st = err_set(err, ST_CONFIG, NULL,
                      "audit.apply does what its file says: repair, plan, full and scopes do not go with it");
-    return st;
+    return st == ST_OK ? check_files(s, err) : st;
 }
 
 const struct cfg_program settings_program = {

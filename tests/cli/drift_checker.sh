@@ -203,9 +203,11 @@ ok 'no store: textfile' 'valid 0 0' "$(strictly "$DIR/audit.prom") $(sed -n 's/^
 sql "UPDATE relata.store SET store_id = '01ARZ3NDEKTSV4RRFFQ69G5FAV'"
 refused 'is pinned to 01ARZ3NDEKTSV4RRFFQ69G5FAV, which is not at'
 sql "UPDATE relata.store SET store_id = '$STORE_ID'"
-check --textfile /nonexistent/audit.prom
-ok 'a textfile that cannot be written' 2 "$rc"
-has 'a textfile that cannot be written, says' 'audit.textfile: /nonexistent/audit.prom cannot be written' "$DIR/err"
+refused 'audit.textfile: cannot write /nonexistent/audit.prom' --textfile /nonexistent/audit.prom
+mkdir "$DIR/taken.prom"
+check --textfile "$DIR/taken.prom"
+ok 'a textfile that cannot be replaced' '2 0' "$rc $(find "$DIR" -name 'taken.prom?*' | wc -l)"
+has 'a textfile that cannot be replaced, says' "audit.textfile: $DIR/taken.prom cannot be written" "$DIR/err"
 
 # ---- not alone ----
 psql -XAtq "$DSN" -c "SELECT pg_advisory_lock(1380270088, hashtext('default')), pg_sleep(600)" >/dev/null 2>&1 &

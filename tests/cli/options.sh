@@ -107,7 +107,7 @@ needs() {
     more=()
     for value in "${needed[@]}"; do more+=(--set "$value"); done
 }
-for program in outbox-relay tuple-writer inventory-lister relatactl; do
+for program in outbox-relay tuple-writer inventory-lister drift-checker relatactl; do
     needs "$program"
     check "$program --version" printed "$program $version" "$BIN/$program" --version
     check "$program --help" helps "$program"
@@ -120,7 +120,7 @@ for program in outbox-relay tuple-writer inventory-lister relatactl; do
     check "$program refuses a wrong environment" wrong_environment "$program"
     check "$program tells that output failed" closed_output "$program"
 done
-for program in outbox-relay tuple-writer inventory-lister; do
+for program in outbox-relay tuple-writer inventory-lister drift-checker; do
     check "$program takes no arguments" refused 'unexpected argument "start"' "$program" start
 done
 
@@ -134,20 +134,20 @@ while IFS='|' read -r programs setting pattern; do
         check "$program refuses $setting" refused_both "$pattern" "$program" "${needed[@]}" "$setting"
     done
 done <<END
-relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=bogus://x|bad Postgres DSN: unknown scheme "bogus"
-relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=hots=x|bad Postgres DSN: invalid connection option "hots"
-relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=host=x sslmode=yes|bad Postgres DSN: sslmode = "yes": must be one of
-relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=host=x port=ten|bad Postgres DSN: port = "ten"
-relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=host=a,b port=1,2,3|
-relatactl tuple-writer outbox-relay inventory-lister|pg.dsn=host=x sslmode=verify-full sslrootcert=/nonexistent|sslrootcert "/nonexistent" cannot be read
-relatactl tuple-writer inventory-lister|store.url=gopher://x|store.url: "gopher://x": unknown scheme; give http://
-relatactl tuple-writer inventory-lister|store.url=http://h:99999|store.url: "http://h:99999": the port is no number from 1 to 65535
-relatactl tuple-writer inventory-lister|store.url=http://u:p@x|store.url: "[*][*][*]": credentials do not belong into the URL
-relatactl tuple-writer inventory-lister|store.name=|store.name is empty
-relatactl tuple-writer inventory-lister|store.ca_file=/nonexistent|store.ca_file: cannot read "/nonexistent"
-relatactl tuple-writer inventory-lister|store.ca_file=$TEST_DIR/text|holds no PEM certificate
-relatactl tuple-writer inventory-lister|store.cert_file=$TEST_DIR/text|store.cert_file and store.key_file are given together
-relatactl tuple-writer inventory-lister|store.oidc_client_id=x|store.oidc_client_id is set without store.oidc_token_url
+relatactl tuple-writer outbox-relay inventory-lister drift-checker|pg.dsn=bogus://x|bad Postgres DSN: unknown scheme "bogus"
+relatactl tuple-writer outbox-relay inventory-lister drift-checker|pg.dsn=hots=x|bad Postgres DSN: invalid connection option "hots"
+relatactl tuple-writer outbox-relay inventory-lister drift-checker|pg.dsn=host=x sslmode=yes|bad Postgres DSN: sslmode = "yes": must be one of
+relatactl tuple-writer outbox-relay inventory-lister drift-checker|pg.dsn=host=x port=ten|bad Postgres DSN: port = "ten"
+relatactl tuple-writer outbox-relay inventory-lister drift-checker|pg.dsn=host=a,b port=1,2,3|
+relatactl tuple-writer outbox-relay inventory-lister drift-checker|pg.dsn=host=x sslmode=verify-full sslrootcert=/nonexistent|sslrootcert "/nonexistent" cannot be read
+relatactl tuple-writer inventory-lister drift-checker|store.url=gopher://x|store.url: "gopher://x": unknown scheme; give http://
+relatactl tuple-writer inventory-lister drift-checker|store.url=http://h:99999|store.url: "http://h:99999": the port is no number from 1 to 65535
+relatactl tuple-writer inventory-lister drift-checker|store.url=http://u:p@x|store.url: "[*][*][*]": credentials do not belong into the URL
+relatactl tuple-writer inventory-lister drift-checker|store.name=|store.name is empty
+relatactl tuple-writer inventory-lister drift-checker|store.ca_file=/nonexistent|store.ca_file: cannot read "/nonexistent"
+relatactl tuple-writer inventory-lister drift-checker|store.ca_file=$TEST_DIR/text|holds no PEM certificate
+relatactl tuple-writer inventory-lister drift-checker|store.cert_file=$TEST_DIR/text|store.cert_file and store.key_file are given together
+relatactl tuple-writer inventory-lister drift-checker|store.oidc_client_id=x|store.oidc_client_id is set without store.oidc_token_url
 relatactl tuple-writer inventory-lister|nats.url=gopher://x|nats.url: "gopher://x" is no address of a NATS server
 relatactl tuple-writer inventory-lister|nats.url=nats://|nats.url: "nats://" is no address
 relatactl tuple-writer inventory-lister|nats.url=nats://me:hush@:::|nats.url: "[*][*][*]@:::" is no address
@@ -176,6 +176,21 @@ inventory-lister|lister.min_token_wait=20s|lister.min_token_wait must be below h
 inventory-lister|collection.things.table=t|must be named with its schema
 inventory-lister|collection.things.columns=|collection.things.columns
 inventory-lister|collection.things.colour=red|colour
+drift-checker|pg.read_dsn=bogus://x|pg.read_dsn: bad Postgres DSN
+drift-checker|openfga.dsn=hots=x|openfga.dsn: bad Postgres DSN
+drift-checker|audit.max_repairs=many|audit.max_repairs: "many" is not a number
+drift-checker|audit.max_deletions=5,101%|audit.max_deletions: "5,101%" is not a number
+drift-checker|audit.max_shrink=101|audit.max_shrink
+drift-checker|audit.object=doc|audit.object = doc
+drift-checker|audit.subject=anne|audit.subject = anne
+drift-checker|audit.skip=doc#a, doc|audit.skip = "doc#a, doc": "doc" is no TYPE#RELATION
+drift-checker|audit.skip=doc#a#b|"doc#a#b" is no TYPE#RELATION
+drift-checker|audit.apply=/nonexistent|audit.apply: cannot open /nonexistent: No such file
+drift-checker|audit.plan=/nonexistent/plan|audit.plan: cannot write /nonexistent/plan: No such file
+drift-checker|audit.textfile=/nonexistent/x.prom|audit.textfile: cannot write /nonexistent/x.prom: No such file
+drift-checker|expected.doc=shares|expected.doc = "shares": must be named with its schema
+drift-checker|expected.doc=,|expected.doc names no view
+drift-checker|expected.a:b=public.shares|a type holds none of
 END
 needs inventory-lister
 for setting in jwks_file=/nonexistent jwks_ca_file=/nonexistent "jwks_ca_file=$TEST_DIR/text"; do
