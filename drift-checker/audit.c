@@ -270,7 +270,7 @@ enum audit_exit audit_run(const struct settings *cfg)
                      (long long)cfg->max_findings);
     if (st == ST_OK)
         st = act(&a, &plan, &err);
-    if (stop_requested() && st != ST_OK && st != ST_STOPPED)
+    if (stop_requested() && st != ST_OK && strncmp(err.text, "interrupted", strlen("interrupted")) != 0)
         (void)err_prefix(&err, "interrupted");
     code = conclude(&a, st, &err);
     plan_free(&plan);

@@ -54,6 +54,8 @@ until_is() { # WANTED COMMAND...
 }
 last_run() { sql "SELECT state FROM relata.audit_run ORDER BY id DESC LIMIT 1"; }
 why() { sql "SELECT why FROM relata.audit_run ORDER BY id DESC LIMIT 1" >"$DIR/why"; }
+LOCKS="FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = 1380270088 AND granted
+       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 sessions() { sql "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'drift-checker' AND datname = current_database()"; }
 
 # ---- the command line ----
@@ -213,14 +215,14 @@ has 'a textfile that cannot be replaced, says' "audit.textfile: $DIR/taken.prom 
 psql -XAtq "$DSN" -c "SELECT pg_advisory_lock(1380270088, hashtext('default')), pg_sleep(600)" >/dev/null 2>&1 &
 HOLDER=$!
 BACKGROUND+=("$HOLDER")
-until_is 1 sql "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = 1380270088 AND granted"
+until_is 1 sql "SELECT count(*) $LOCKS"
 before=$(sql "SELECT count(*) FROM relata.audit_run")
 cp "$DIR/audit.prom" "$DIR/audit.before"
 refused 'another audit of store "default" is running' --textfile "$DIR/audit.prom"
-has 'it says who' "(backend $(sql "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = 1380270088"))" "$DIR/err"
+has 'it says who' "(backend $(sql "SELECT pid $LOCKS"))" "$DIR/err"
 ok "the other's record and textfile are left alone" "$before same" \
     "$(sql "SELECT count(*) FROM relata.audit_run") $(cmp -s "$DIR/audit.before" "$DIR/audit.prom" && echo same)"
-sql "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = 1380270088" >/dev/null
+sql "SELECT pg_terminate_backend(pid) $LOCKS" >/dev/null
 wait "$HOLDER" || true
 
 # ---- interrupted and killed, while it waits for a table ----
@@ -235,7 +237,7 @@ started() { # ARGS...: an audit that waits, its process to $CHECKER
     until_is t sql "SELECT count(*) > 0 FROM pg_locks WHERE relation = 'public.shares'::regclass AND NOT granted"
 }
 released() {
-    sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()" >/dev/null
+    sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND datname = current_database() AND pid <> pg_backend_pid()" >/dev/null
     wait "$HOLDER" || true
 }
 for signal in TERM INT; do
@@ -255,7 +257,7 @@ wait "$CHECKER" 2>/dev/null || true
 ok 'killed: it was running' running "$(last_run)"
 released
 until_is 0 sessions
-ok 'killed: no lock' 0 "$(sql "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = 1380270088")"
+ok 'killed: no lock' 0 "$(sql "SELECT count(*) $LOCKS")"
 ok 'killed: no temporary table' 0 "$(sql "SELECT count(*) FROM pg_class WHERE relpersistence = 't'")"
 check
 ok 'the next audit' '0 clean' "$rc $(last_run)"

@@ -150,14 +150,28 @@ SELECT t.raises(q, '42501', NULL, 'not a lister''s: ' || q) FROM unnest(ARRAY['D
 RESET ROLE;
 SET LOCAL ROLE t_auditor;
 SELECT t.ok((SELECT count(*) >= 0 FROM relata.outbox, relata.tuple, relata.dead_letter, relata.request, relata.history, relata.history_period), 'an auditor reads everything');
+INSERT INTO relata.audit_run (store, store_id, model_id, by_tuple) VALUES ('default', 's', 'm', false);
+UPDATE relata.audit_run SET state = 'clean', finished_at = now();
+INSERT INTO relata.audit_finding (store, object, relation, subject, cause, excess, detail, first_run, last_run) VALUES ('default', 'doc:1', 'v', 'user:1', 'lost', false, '{}', 1, 1);
+UPDATE relata.audit_finding SET closed_at = now();
+CREATE TEMPORARY TABLE t_observed (object text);
+SELECT t.ok((SELECT count(*) = 1 FROM relata.audit_run) AND (SELECT count(*) = 1 FROM relata.audit_finding), 'an auditor keeps the record of audits');
+SELECT t.raises(q, '42501', NULL, 'not an auditor''s: ' || q) FROM unnest(ARRAY['DELETE FROM relata.audit_run', 'DELETE FROM relata.audit_finding', 'TRUNCATE relata.audit_finding',
+    'SELECT relata.audit_lock(''default'', ''{}'', ''{}'', ''{}'')', 'SELECT relata.touch_tuples(''{}'', ''{}'', ''{}'')', 'SELECT relata.delete_tuples(''{}'', ''{}'', ''{}'')', 'INSERT INTO relata.tuple (store, object, relation, subject, present, version) VALUES (''default'', ''doc:1'', ''v'', ''user:1'', true, 1)']) q;
 SELECT t.raises(q, '42501', NULL, 'not an auditor''s: ' || q) FROM unnest(ARRAY['DELETE FROM relata.outbox', 'DELETE FROM relata.history', 'CALL relata.history_off()', 'UPDATE relata.dead_letter SET closed_at = now()', 'SELECT relata.write_tuple(''doc:1'', ''v'', ''user:1'')']) q;
 RESET ROLE;
 SET LOCAL ROLE t_repair;
 SELECT t.ok(relata.touch_tuple('doc:1', 'v', 'user:1') LIKE 'r1.%', 'repair touches');
+SELECT relata.audit_lock('default', '{doc:9}', '{v}', '{user:1}') \g /dev/null
+UPDATE relata.audit_finding SET repaired_at = now(), token = relata.token();
 INSERT INTO relata.store (name, store_id) VALUES ('x', 'y') ON CONFLICT (name) DO UPDATE SET store_id = 'y';
 UPDATE relata.dead_letter SET closed_at = now(), closed_how = 'dropped';
 UPDATE relata.setting SET value = '2 hours' WHERE name = 'tombstone_retention';
 RESET ROLE;
+SELECT t.eq(coalesce(string_agg(role || ' ' || tab, ', '), ''), '', 'audits are written by auditors and repairs alone') FROM unnest(ARRAY['t_service', 't_writer', 't_relay', 't_lister', 't_nobody']) role,
+    unnest(ARRAY['relata.audit_run', 'relata.audit_finding']) tab WHERE has_table_privilege(role, tab, 'INSERT, UPDATE, DELETE') OR role IN ('t_service', 't_nobody') AND has_table_privilege(role, tab, 'SELECT');
+SELECT t.eq(string_agg(DISTINCT role, ' '), 't_repair', 'what a repair does is nobody else''s to do') FROM unnest(ARRAY['t_service', 't_writer', 't_relay', 't_lister', 't_auditor', 't_repair', 't_nobody']) role, pg_proc
+WHERE pronamespace = 'relata'::regnamespace AND proname IN ('audit_lock', 'audit_emit') AND has_function_privilege(role, oid, 'EXECUTE');
 SELECT t.eq(count(*)::text, '0', 'no function of the schema is PUBLIC''s') FROM pg_proc p WHERE pronamespace = 'relata'::regnamespace AND has_function_privilege('t_nobody', p.oid, 'EXECUTE');
 SELECT t.eq(coalesce(string_agg(proname, ' ' ORDER BY proname), ''), 'outbox_row', 'each SECURITY DEFINER function fixes its search_path, but the one that names everything in full')
 FROM pg_proc WHERE pronamespace = 'relata'::regnamespace AND prosecdef AND (proconfig IS NULL OR NOT 'search_path=pg_catalog, pg_temp' = ANY (proconfig));
