@@ -171,13 +171,13 @@ static enum status act(struct audit *a, const struct plan *plan, struct err *err
 
     if (*a->cfg->plan) {
         repair_count(&a->findings, &a->repairs);
-        st = plan_write(a->cfg->plan, &a->job, a->run.id, &a->findings, &a->repairs, err);
+        st = plan_write(a->cfg->plan, &a->job, &a->comparison.sources, a->run.id, &a->findings, &a->repairs, err);
         a->repairs = (struct repairs){0};
     }
     if (st != ST_OK || !(a->cfg->repair || *a->cfg->apply))
         return st;
     if (*a->cfg->apply)
-        st = plan_holds(plan, &a->job, &a->findings, err);
+        st = plan_holds(plan, &a->job, &a->comparison.sources, &a->findings, err);
     if (st == ST_OK)
         st = repair_allowed(a->cfg, &a->findings, a->comparison.ledger, &a->repairs, err);
     return st == ST_OK ? repair_run(&a->job, &a->comparison.sources, &a->findings, a->run.id, &a->repairs, err) : st;

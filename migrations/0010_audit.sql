@@ -47,20 +47,31 @@ BEGIN
     EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO relata_auditor, relata_repair', current_database());
 END $$;
 
--- Enqueues what the rows that are expected say of these keys: `present` and the conditions are parallel to the keys, as
--- asked by the caller after relata.lock_keys, in the same transaction. Returns how many differed.
+-- ---------------------------------------------------------------------------------------------------------------------
+-- Repairs. Each is told a tuple at a time whether it was settled: false, if it was left alone because it is not what the
+-- audit found any more.
+
+-- Locks keys for the caller's transaction; see relata.lock_keys.
+CREATE FUNCTION relata.audit_lock(store text, objects text[], relations text[], subjects text[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS 'SELECT relata.lock_keys(store, objects, relations, subjects)';
+
+-- Enqueues what the inventory says of these keys: `present` (NULL: it cannot tell) and the conditions are parallel to the keys,
+-- as asked by the caller after relata.audit_lock, in the same transaction. A deletion only where `deletes` says that it was
+-- counted as one.
 CREATE FUNCTION relata.audit_emit(store text, objects text[], relations text[], subjects text[], present boolean[],
-                                  condition_names text[], condition_contexts jsonb[], actor text) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+                                  condition_names text[], condition_contexts jsonb[], deletes boolean[], actor text)
+    RETURNS boolean[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     i int;
-    n bigint := 0;
+    settled boolean[];
     t relata.tuple;
 BEGIN
     FOR i IN 1 .. cardinality(objects) LOOP
         SELECT * INTO t FROM relata.tuple k WHERE k.object = objects[i] AND k.relation = relations[i] AND k.subject = subjects[i]
             AND k.store = audit_emit.store;
-        CONTINUE WHEN t.present IS NOT DISTINCT FROM present[i] AND (NOT present[i] OR
+        settled[i] := present[i] IS NOT NULL AND (present[i] OR deletes[i] OR t.present IS NOT TRUE);
+        CONTINUE WHEN NOT settled[i] OR t.present IS NOT DISTINCT FROM present[i] AND (NOT present[i] OR
             t.condition_name IS NOT DISTINCT FROM condition_names[i] AND
             coalesce(t.condition_context, '{}') = coalesce(condition_contexts[i], '{}'));
         IF present[i] THEN
@@ -68,15 +79,34 @@ BEGIN
         ELSE
             PERFORM relata.delete_tuple(objects[i], relations[i], subjects[i], store, actor);
         END IF;
-        n := n + 1;
     END LOOP;
-    RETURN n;
+    RETURN settled;
 END $$;
 
--- Locks keys for the caller's transaction; see relata.lock_keys.
-CREATE FUNCTION relata.audit_lock(store text, objects text[], relations text[], subjects text[]) RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    AS 'SELECT relata.lock_keys(store, objects, relations, subjects)';
+-- Deletes what model `model_id` of store `store_id` forbids, if these are still in force and the ledger's versions are these.
+CREATE FUNCTION relata.audit_delete(store text, objects text[], relations text[], subjects text[], versions bigint[],
+                                    store_id text, model_id text, actor text)
+    RETURNS boolean[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    i int;
+    settled boolean[];
+BEGIN
+    PERFORM relata.lock_keys(store, objects, relations, subjects);
+    PERFORM FROM relata.store p WHERE p.name = audit_delete.store AND p.store_id = audit_delete.store_id
+        AND p.model_id = audit_delete.model_id FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN array_fill(false, ARRAY[cardinality(objects)]);
+    END IF;
+    FOR i IN 1 .. cardinality(objects) LOOP
+        PERFORM FROM relata.tuple k WHERE k.object = objects[i] AND k.relation = relations[i] AND k.subject = subjects[i]
+            AND k.store = audit_delete.store AND k.version = versions[i];
+        settled[i] := FOUND;
+        IF FOUND THEN
+            PERFORM relata.delete_tuple(objects[i], relations[i], subjects[i], store, actor);
+        END IF;
+    END LOOP;
+    RETURN settled;
+END $$;
 
-REVOKE EXECUTE ON FUNCTION relata.audit_emit, relata.audit_lock FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION relata.audit_emit, relata.audit_lock TO relata_repair;
+REVOKE EXECUTE ON FUNCTION relata.audit_lock, relata.audit_emit, relata.audit_delete FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION relata.audit_lock, relata.audit_emit, relata.audit_delete TO relata_repair;

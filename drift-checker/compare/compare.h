@@ -93,7 +93,9 @@ enum status compare_run(const struct compare_job *job, struct comparison *out,
                         struct err *err) MUST_CHECK;
 
 /* SQL with $1 .. $3 as text[] of object, relation, subject and $4 as the store's name: rows (n, condition_name,
- * condition_context) of the keys, counted from 1, that some source yields. For a fresh look at single tuples. */
+ * condition_context, unknown) of the keys, counted from 1, that some source yields; or, with `unknown`, of whose object
+ * some source cannot tell what it stands for. Of several rows for a key the first one counts. For a fresh look at
+ * single tuples. */
 void compare_yields_sql(const struct sources *s, const struct settings *cfg, struct buf *out);
 
 #endif

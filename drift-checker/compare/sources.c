@@ -112,24 +112,34 @@ void sources_free(struct sources *s)
 void compare_yields_sql(const struct sources *s, const struct settings *cfg, struct buf *out)
 {
     buf_clear(out);
-    buf_adds(out, "SELECT y.n, y.condition_name, y.condition_context::text FROM (");
+    buf_adds(out, "SELECT y.n, y.condition_name, y.condition_context::text, y.unknown FROM (");
     if (cfg->tracked)
-        buf_adds(out, "SELECT n, condition_name, condition_context FROM relata.yielded($4, $1, $2, $3)");
+        buf_adds(out, "SELECT n, condition_name, condition_context, false AS unknown FROM relata.yielded($4, $1, $2, "
+                      "$3)");
     else
-        buf_adds(out, "SELECT NULL::bigint AS n, NULL::text AS condition_name, NULL::jsonb AS condition_context WHERE "
-                      "num_nonnulls($1::text[], $2::text[], $3::text[], $4::text) = 0");
+        buf_adds(out, "SELECT NULL::bigint AS n, NULL::text AS condition_name, NULL::jsonb AS condition_context, false "
+                      "AS unknown WHERE num_nonnulls($1::text[], $2::text[], $3::text[], $4::text) = 0");
     for (size_t i = 0; i < s->len; i++) {
         const struct source *v = &s->items[i];
 
         if (v->tracked)
             continue;
+        buf_addf(
+            out,
+            " UNION ALL SELECT k.n, %s, %s, false FROM unnest($1, $2, $3) WITH ORDINALITY AS k(o, r, s, n) JOIN %s "
+            "v ON v.object = k.o AND v.relation = k.r AND v.subject = k.s",
+            v->condition ? "v.condition_name::text" : "NULL", v->condition ? "v.condition_context::jsonb" : "NULL",
+            v->name);
         buf_addf(out,
-                 " UNION ALL SELECT k.n, %s, %s FROM unnest($1, $2, $3) WITH ORDINALITY AS k(o, r, s, n) JOIN %s v ON "
-                 "v.object = k.o AND v.relation = k.r AND v.subject = k.s",
-                 v->condition ? "v.condition_name::text" : "NULL", v->condition ? "v.condition_context::jsonb" : "NULL",
+                 " UNION ALL SELECT k.n, NULL, NULL, true FROM unnest($1) WITH ORDINALITY AS k(o, n) WHERE k.o IN "
+                 "(SELECT v.object FROM %s v WHERE v.relation IS NULL OR v.subject IS NULL)"
+                 " UNION ALL SELECT k.n, NULL, NULL, true FROM unnest($1) WITH ORDINALITY AS k(o, n) WHERE "
+                 "split_part(k.o, ':', 1) = ",
                  v->name);
+        add_literal(out, v->type);
+        buf_addf(out, " AND EXISTS (SELECT FROM %s v WHERE v.object IS NULL)", v->name);
     }
     /* Where rows disagree, no condition wins, then the first by name and context: as relata.reconcile has it. */
-    buf_adds(out, ") y WHERE y.n IS NOT NULL ORDER BY y.n, y.condition_name COLLATE \"C\" NULLS FIRST, "
+    buf_adds(out, ") y WHERE y.n IS NOT NULL ORDER BY y.n, y.unknown, y.condition_name COLLATE \"C\" NULLS FIRST, "
                   "y.condition_context::text COLLATE \"C\" NULLS FIRST");
 }

@@ -34,20 +34,25 @@ int cause_of(const char *name)
 
 const char *action_name(enum action a)
 {
-    return (const char *const[]){"touch", "emit", "delete"}[a];
+    return (const char *const[]){"touch", "emit", "delete", "none"}[a];
 }
 
 /* ---- causes ---- */
 
-static bool conditions_equal(const struct holding *a, const struct holding *b)
-{
-    return !a->condition == !b->condition &&
-           (!a->condition || (strcmp(a->condition, b->condition) == 0 && store_context_equal(a->context, b->context)));
-}
-
 static bool allowed(const struct judge *j, const struct suspect *s, const struct holding *h)
 {
     return !h->present || model_allows(j->job->model, s->key->object, s->key->relation, s->key->subject, h->condition);
+}
+
+bool is_allowed(const struct judge *j, const struct suspect *s)
+{
+    return allowed(j, s, &s->facts.ledger) && allowed(j, s, &s->facts.observed);
+}
+
+/* What a source cannot tell is not absent. */
+static bool expected_known(const struct suspect *s)
+{
+    return s->judged_expected && !s->facts.unknown;
 }
 
 int cause_of_facts(const struct judge *j, const struct suspect *s)
@@ -55,15 +60,15 @@ int cause_of_facts(const struct judge *j, const struct suspect *s)
     const struct facts *f = &s->facts;
     const struct holding *e = &f->expected, *l = &f->ledger, *o = &f->observed;
 
-    if (!allowed(j, s, l) || !allowed(j, s, o))
+    if (!is_allowed(j, s))
         return CAUSE_INVALID_IN_MODEL;
-    if (s->judged_expected && e->present != l->present)
+    if (expected_known(s) && e->present != l->present)
         return e->present ? CAUSE_NEVER_EMITTED : CAUSE_ORPHAN;
     if (l->present != o->present)
         return f->reason ? CAUSE_PARKED : l->present ? CAUSE_LOST : CAUSE_OUT_OF_BAND;
-    if (l->present && !conditions_equal(l, o))
+    if (!holding_equal(l, o))
         return f->reason ? CAUSE_PARKED : CAUSE_CONDITION_MISMATCH;
-    if (s->judged_expected && l->present && !conditions_equal(e, l))
+    if (expected_known(s) && !holding_equal(e, l))
         return CAUSE_CONDITION_MISMATCH;
     return -1;
 }
@@ -121,6 +126,8 @@ enum status judge_add(void *judge, const struct candidate *c, struct err *err)
 {
     struct judge *j = judge;
 
+    if (j->more) /* of a store that was wiped a million differ */
+        return ST_OK;
     if ((int64_t)j->len >= j->job->cfg->max_findings) {
         unite(j);
         if ((int64_t)j->len >= j->job->cfg->max_findings) {
@@ -145,11 +152,6 @@ enum status judge_add(void *judge, const struct candidate *c, struct err *err)
 }
 
 /* ---- looking ---- */
-
-static bool unsettled(const struct suspect *s)
-{
-    return s->facts.pending || s->facts.moved;
-}
 
 static void tell(const struct judge *j, const char *what, int64_t done, int64_t total)
 {
@@ -186,7 +188,7 @@ static enum status settle(struct judge *j, struct suspect **items, size_t *n, st
 
         st = look_at_all(j, again, waiting, what, err);
         for (size_t i = 0; i < waiting && st == ST_OK; i++) {
-            if (again[i]->cause >= 0 && unsettled(again[i]))
+            if (unsettled(again[i]))
                 again[left++] = again[i];
         }
         waiting = left;
@@ -199,10 +201,10 @@ static enum status settle(struct judge *j, struct suspect **items, size_t *n, st
     }
     free(again);
     for (size_t i = 0; i < *n && st == ST_OK; i++) {
-        if (items[i]->cause < 0)
-            out->vanished++;
-        else if (unsettled(items[i]))
+        if (unsettled(items[i]))
             out->in_flight++;
+        else if (items[i]->cause < 0)
+            out->vanished++;
         else
             items[kept++] = items[i];
     }
@@ -212,28 +214,22 @@ static enum status settle(struct judge *j, struct suspect **items, size_t *n, st
 
 /* ---- findings ---- */
 
-static bool hold(struct holding *to, struct holding *from)
+static void move(struct holding *to, struct holding *from)
 {
     *to = *from;
     *from = (struct holding){0};
-    return true;
 }
 
-static void fill(struct finding *f, struct suspect *s)
+/* What the repair is, whether somebody has too much, and whether the repair takes something from somebody. */
+static void weigh(struct finding *f)
 {
-    *f = (struct finding){.key = s->key,
-                          .cause = (enum cause)s->cause,
-                          .judged_expected = s->judged_expected,
-                          .version = s->facts.version,
-                          .reason = s->facts.reason};
-    s->key = NULL;
-    s->facts.reason = NULL;
-    (void)hold(&f->expected, &s->facts.expected);
-    (void)hold(&f->ledger, &s->facts.ledger);
-    (void)hold(&f->observed, &s->facts.observed);
+    const struct holding *truth = f->judged_expected ? &f->expected : &f->ledger;
+    bool wider = f->observed.present && !f->observed.condition && (f->ledger.condition || truth->condition);
+
     switch (f->cause) {
-    case CAUSE_ORPHAN:
-        f->excess = f->deletes = true;
+    case CAUSE_ORPHAN: /* what the store does not have, nobody can use */
+        f->excess = f->observed.present;
+        f->deletes = true;
         f->action = ACTION_EMIT;
         break;
     case CAUSE_NEVER_EMITTED:
@@ -243,20 +239,41 @@ static void fill(struct finding *f, struct suspect *s)
         f->excess = f->deletes = true;
         break;
     case CAUSE_PARKED:
-        f->excess = f->deletes = !f->ledger.present;
+        f->excess = !f->ledger.present || wider;
+        f->deletes = !f->ledger.present;
         break;
     case CAUSE_CONDITION_MISMATCH:
-        f->excess = f->ledger.condition && !f->observed.condition;
-        f->action = conditions_equal(&f->ledger, &f->observed) ? ACTION_EMIT : ACTION_TOUCH;
+        f->excess = wider;
+        f->action = holding_equal(&f->ledger, &f->observed) ? ACTION_EMIT : ACTION_TOUCH;
         break;
     case CAUSE_INVALID_IN_MODEL: /* checks ignore it: nobody may do more for it */
-        f->deletes = true;
-        f->action = f->ledger.present ? ACTION_DELETE : ACTION_TOUCH;
+        /* What the inventory stands for, or what waits parked for its model, is no leftover: a deletion would come
+         * back, or take a grant away. */
+        if (f->ledger.present && (f->expected.present || (f->reason && !f->observed.present)))
+            f->action = ACTION_NONE;
+        else
+            f->action = f->ledger.present ? ACTION_DELETE : ACTION_TOUCH;
+        f->deletes = f->action != ACTION_NONE;
         break;
     case CAUSE_LOST:
     default:
         break;
     }
+}
+
+static void fill(struct finding *f, struct suspect *s)
+{
+    *f = (struct finding){.key = s->key,
+                          .cause = (enum cause)s->cause,
+                          .judged_expected = expected_known(s),
+                          .version = s->facts.version,
+                          .reason = s->facts.reason};
+    s->key = NULL;
+    s->facts.reason = NULL;
+    move(&f->expected, &s->facts.expected);
+    move(&f->ledger, &s->facts.ledger);
+    move(&f->observed, &s->facts.observed);
+    weigh(f);
 }
 
 static int by_weight(const void *a, const void *b)
@@ -270,14 +287,31 @@ static int by_weight(const void *a, const void *b)
     return tuple_key_cmp(x->key, y->key);
 }
 
-static enum status conclude(struct suspect **items, size_t n, const int *before, const int64_t *versions,
-                            struct findings *out, struct err *err)
+/* What a suspect was at the first look. */
+struct first {
+    struct suspect *suspect;
+    struct facts facts;
+    int cause;
+};
+
+static bool same(const struct first *f, const struct suspect *s)
+{
+    return s->cause == f->cause && s->facts.version == f->facts.version && s->facts.unknown == f->facts.unknown &&
+           holding_equal(&s->facts.expected, &f->facts.expected) && holding_equal(&s->facts.ledger, &f->facts.ledger) &&
+           holding_equal(&s->facts.observed, &f->facts.observed);
+}
+
+/* `items` is a part of `first`, in its order. */
+static enum status conclude(const struct first *first, struct suspect **items, size_t n, struct findings *out,
+                            struct err *err)
 {
     out->items = calloc(n ? n : 1, sizeof *out->items);
     if (!out->items)
         return err_set(err, ST_NOMEM, NULL, "no memory for findings");
-    for (size_t i = 0; i < n; i++) {
-        if (items[i]->cause == before[i] && items[i]->facts.version == versions[i])
+    for (size_t i = 0; i < n; i++, first++) {
+        while (first->suspect != items[i])
+            first++;
+        if (same(first, items[i]))
             fill(&out->items[out->len++], items[i]);
         else
             out->in_flight++;
@@ -290,36 +324,26 @@ static enum status conclude(struct suspect **items, size_t n, const int *before,
 /* The second look, which has to say what the first did. */
 static enum status confirm(struct judge *j, struct suspect **items, size_t n, struct findings *out, struct err *err)
 {
-    int *cause = calloc(n + 1, sizeof *cause);
-    int64_t *version = calloc(n + 1, sizeof *version);
-    struct suspect **second = calloc(n + 1, sizeof *second);
-    size_t left = n, kept = 0;
-    enum status st = cause && version && second ? ST_OK : err_set(err, ST_NOMEM, NULL, "no memory");
+    struct first *first = calloc(n + 1, sizeof *first);
+    size_t left = n;
+    enum status st = first ? ST_OK : err_set(err, ST_NOMEM, NULL, "no memory");
 
     for (size_t i = 0; i < n && st == ST_OK; i++) {
-        cause[i] = items[i]->cause;
-        version[i] = items[i]->facts.version;
-        second[i] = items[i];
+        first[i] = (struct first){items[i], items[i]->facts, items[i]->cause};
+        items[i]->facts = (struct facts){0};
     }
     if (st == ST_OK && n) {
         tell(j, "waiting for what may be late", 0, 0);
         if (stop_sleep_until(deadline_in_ms(j->job->cfg->store.late_window_ms)) != ST_OK)
             st = err_set(err, ST_STOPPED, NULL, "interrupted");
         if (st == ST_OK)
-            st = settle(j, second, &left, out, "confirming", err);
-    }
-    /* What is left, beside what was said of it the first time: both lists are in one order. */
-    for (size_t i = 0; i < n && st == ST_OK && kept < left; i++) {
-        if (items[i] != second[kept])
-            continue;
-        cause[kept] = cause[i];
-        version[kept++] = version[i];
+            st = settle(j, items, &left, out, "confirming", err);
     }
     if (st == ST_OK)
-        st = conclude(second, left, cause, version, out, err);
-    free(cause);
-    free(version);
-    free(second);
+        st = conclude(first, items, left, out, err);
+    for (size_t i = 0; first && i < n; i++)
+        facts_clear(&first[i].facts);
+    free(first);
     return st;
 }
 
@@ -338,9 +362,11 @@ enum status judge_finish(struct judge *j, struct findings *out, struct err *err)
         return err_set(err, ST_NOMEM, NULL, "no memory");
     for (size_t i = 0; i < n; i++)
         items[i] = &j->items[i];
+    pg_heed(j->job->pg, stop_flag());
     st = settle(j, items, &n, out, "looking again", err);
     if (st == ST_OK)
         st = confirm(j, items, n, out, err);
+    pg_heed(j->job->pg, NULL);
     free(items);
     if (st != ST_OK)
         findings_free(out);
@@ -351,9 +377,11 @@ void findings_free(struct findings *f)
 {
     for (size_t i = 0; i < f->len; i++) {
         struct finding *x = &f->items[i];
-        struct facts own = {x->expected, x->ledger, x->observed, 0, false, false, x->reason};
 
-        facts_clear(&own);
+        holding_free(&x->expected);
+        holding_free(&x->ledger);
+        holding_free(&x->observed);
+        free(x->reason);
         free(x->key);
     }
     free(f->items);

@@ -1,10 +1,11 @@
 /*
  * judge.h - from candidates to findings: each difference is looked at again before anybody is told of it.
  *
- * A look takes the ledger's state of a tuple at the primary (and what is pending, parked or under way for it) and what
- * the inventory says of it now, then reads the tuple from the store with higher consistency, then takes the ledger's
- * state once more. If that moved, or if anything is pending, nothing is known yet: such a tuple is looked at again
- * until audit.settle has passed, and counted as in flight then. What differs is looked at again after
+ * A look takes the ledger's state of a tuple at the primary (and what is pending, parked or under way for it), reads
+ * the tuple from the store with higher consistency, asks the inventory what it says now, then takes the ledger's state
+ * once more. If that moved, or if anything is pending, nothing is known yet: such a tuple is looked at again until
+ * audit.settle has passed, and counted as in flight then. An object of which a source cannot tell what it stands for is
+ * judged by ledger and store alone. What differs is looked at again after
  * store.late_window, in which a request that somebody gave up may still take effect; only what differs in the same way
  * then is a finding.
  *
@@ -34,6 +35,7 @@ enum action {
     ACTION_TOUCH,  /* the ledger's state is enqueued again */
     ACTION_EMIT,   /* the inventory is asked under a lock, and what it says is enqueued */
     ACTION_DELETE, /* a deletion is enqueued */
+    ACTION_NONE,   /* a person has to decide: see audit_finding's detail */
 };
 const char *action_name(enum action a);
 
@@ -47,10 +49,10 @@ struct holding {
 struct finding {
     struct tuple_key *key;
     enum cause cause;
-    bool excess;  /* somebody may do what nobody granted */
+    bool excess;  /* somebody may do what nobody granted: the store has it, or has it without its condition */
     bool deletes; /* its repair takes something from somebody */
     enum action action;
-    bool judged_expected;
+    bool judged_expected; /* the inventory can tell, and `expected` is what it says */
     struct holding expected, ledger, observed;
     int64_t version; /* the ledger's; 0: it has no row */
     char *reason;    /* of the dead letter; NULL = none */

@@ -23,18 +23,11 @@ static const char ledger_sql[] =
     "k.relation "
     "AND i.subject = k.subject ORDER BY k.n";
 
-static void holding_clear(struct holding *h)
-{
-    free(h->condition);
-    free(h->context);
-    *h = (struct holding){0};
-}
-
 void facts_clear(struct facts *f)
 {
-    holding_clear(&f->expected);
-    holding_clear(&f->ledger);
-    holding_clear(&f->observed);
+    holding_free(&f->expected);
+    holding_free(&f->ledger);
+    holding_free(&f->observed);
     free(f->reason);
     *f = (struct facts){0};
 }
@@ -114,40 +107,27 @@ static enum status ask_ledger(struct judge *j, struct suspect **batch, size_t n,
     return st == ST_OK && !ok ? err_set(err, ST_NOMEM, NULL, "no memory") : st;
 }
 
+/* Asked for what it is judged by, and for what the model forbids: its repair hangs on it. */
 static enum status ask_inventory(struct judge *j, struct suspect **batch, size_t n, struct arrays *a, struct err *err)
 {
-    struct pg_result *r = NULL;
-    struct buf sql;
-    bool ok = true, any = false;
-    enum status st = ST_OK;
+    struct said *said;
+    bool any = false;
+    enum status st;
 
     for (size_t i = 0; i < n; i++)
-        any = any || batch[i]->judged_expected;
+        any = any || (!unsettled(batch[i]) && (batch[i]->judged_expected || !is_allowed(j, batch[i])));
     if (!any)
         return ST_OK;
-    buf_init(&sql, 1 << 20);
-    compare_yields_sql(j->sources, j->job->cfg, &sql);
-    st = pg_query(j->job->pg, NULL, buf_str(&sql), a->params, 4, soon(j), &r, err);
-    buf_release(&sql);
-    if (st != ST_OK) {
-        (void)err_prefix(err, "a source of expected tuples failed");
-        (void)snprintf(err->code, sizeof err->code, "expected");
+    said = calloc(n, sizeof *said);
+    if (!said)
+        return err_set(err, ST_NOMEM, NULL, "no memory");
+    st = inventory_ask(j->job, j->sources, a->params, n, said, err);
+    for (size_t i = 0; i < n; i++) {
+        batch[i]->facts.expected = said[i].holding;
+        batch[i]->facts.unknown = said[i].unknown;
     }
-    for (int i = 0; st == ST_OK && i < pg_rows(r); i++) {
-        int64_t at = pg_int(r, i, 0) - 1;
-        struct holding *h;
-
-        if (at < 0 || at >= (int64_t)n)
-            continue;
-        h = &batch[at]->facts.expected;
-        if (h->present)
-            continue; /* the first wins */
-        h->present = true;
-        h->condition = text_or_null(r, i, 1, &ok);
-        h->context = text_or_null(r, i, 2, &ok);
-    }
-    pg_result_free(r);
-    return st == ST_OK && !ok ? err_set(err, ST_NOMEM, NULL, "no memory") : st;
+    free(said);
+    return st;
 }
 
 enum status look(struct judge *j, struct suspect **batch, size_t n, struct err *err)

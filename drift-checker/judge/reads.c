@@ -25,6 +25,18 @@ struct reader {
     struct err err;
 };
 
+/* Where it ended. */
+static enum status name_tuple(const struct tuple_key *key, enum status st, struct err *err)
+{
+    struct buf text;
+
+    buf_init(&text, 4096);
+    tuple_key_format(key, &text);
+    (void)err_prefix(err, "reading %s from the store", buf_str(&text));
+    buf_release(&text);
+    return st;
+}
+
 static enum status read_one(struct judge *j, struct store_conn *conn, struct suspect *s, struct err *err)
 {
     struct store_tuples found = {0};
@@ -51,7 +63,7 @@ static enum status read_one(struct judge *j, struct store_conn *conn, struct sus
         }
     }
     store_tuples_free(&found);
-    return st;
+    return st == ST_OK || st == ST_STOPPED ? st : name_tuple(s->key, st, err);
 }
 
 static void *reader_main(void *arg)
@@ -61,12 +73,15 @@ static void *reader_main(void *arg)
     struct store_conn *conn = NULL;
 
     r->st = store_conn_new(&conn, all->j->store, all->j->job->store_id, &r->err);
+    if (conn)
+        store_conn_heed_stop(conn, true);
     while (r->st == ST_OK && !atomic_load(&all->failed) && !stop_requested()) {
         size_t i = atomic_fetch_add(&all->next, 1);
 
         if (i >= all->n)
             break;
-        r->st = read_one(all->j, conn, all->batch[i], &r->err);
+        if (!all->batch[i]->facts.pending)
+            r->st = read_one(all->j, conn, all->batch[i], &r->err);
     }
     if (r->st != ST_OK)
         atomic_store(&all->failed, true);

@@ -5,15 +5,18 @@
 
 #include "common/base/stop.h"
 #include "common/pg/pg.h"
+#include "drift-checker/judge/inventory.h"
 
 #define BATCH 100
 #define TRIES 5
 
 void repair_count(const struct findings *f, struct repairs *out)
 {
-    *out = (struct repairs){.wanted = (int64_t)f->len};
-    for (size_t i = 0; i < f->len; i++)
+    *out = (struct repairs){0};
+    for (size_t i = 0; i < f->len; i++) {
+        out->wanted += f->items[i].action != ACTION_NONE;
         out->deletions += f->items[i].deletes;
+    }
 }
 
 enum status repair_allowed(const struct settings *cfg, const struct findings *f, int64_t ledger, struct repairs *out,
@@ -51,6 +54,7 @@ struct batch {
     const struct sources *sources;
     struct finding **items;
     size_t n;
+    bool settled[BATCH]; /* what is not was left alone: it is not what was found any more */
     struct buf part[3], ids;
     char actor[48];
 };
@@ -64,105 +68,161 @@ static void keys_of(struct batch *b)
 {
     for (int i = 0; i < 3; i++)
         pg_array_begin(&b->part[i]);
-    pg_array_begin(&b->ids);
     for (size_t i = 0; i < b->n; i++) {
         pg_array_add(&b->part[0], b->items[i]->key->object);
         pg_array_add(&b->part[1], b->items[i]->key->relation);
         pg_array_add(&b->part[2], b->items[i]->key->subject);
-        pg_array_add_int(&b->ids, b->items[i]->id);
     }
     for (int i = 0; i < 3; i++)
         pg_array_end(&b->part[i]);
-    pg_array_end(&b->ids);
 }
 
-static enum status on_keys(struct batch *b, const char *sql, bool actor, struct pg_result **r, struct err *err)
+/* A statement of which $1 .. $3 are the keys. If it has a row a key, that says what is settled; otherwise all is. */
+static enum status on_keys(struct batch *b, const char *sql, const struct pg_param *more, int nmore, struct err *err)
 {
-    const struct pg_param params[] = {pg_p_buf(&b->part[0]), pg_p_buf(&b->part[1]), pg_p_buf(&b->part[2]),
-                                      pg_p_text(b->job->cfg->store.name), pg_p_text(b->actor)};
-
-    return pg_query(b->job->pg, NULL, sql, params, actor ? 5 : 4, soon(b), r, err);
-}
-
-/* What the inventory says of locked keys, as arrays beside them. */
-static enum status emit(struct batch *b, struct err *err)
-{
+    struct pg_param params[9] = {pg_p_buf(&b->part[0]), pg_p_buf(&b->part[1]), pg_p_buf(&b->part[2])};
     struct pg_result *r = NULL;
-    struct buf sql, present, names, contexts;
-    int at = 0;
-    enum status st = on_keys(b, "SELECT relata.audit_lock($4, $1, $2, $3)", false, NULL, err);
+    bool each = strncmp(sql, "SELECT unnest", 13) == 0;
+    enum status st;
 
-    buf_init(&sql, 1 << 20);
+    for (int i = 0; i < nmore; i++)
+        params[3 + i] = more[i];
+    st = pg_query(b->job->pg, NULL, sql, params, 3 + nmore, soon(b), &r, err);
+    if (st == ST_OK && each && pg_rows(r) != (int)b->n)
+        st = err_set(err, ST_FATAL, NULL, "%d of %zu repairs were answered", pg_rows(r), b->n);
+    for (size_t i = 0; st == ST_OK && i < b->n; i++)
+        b->settled[i] = !each || pg_bool(r, (int)i, 0);
+    pg_result_free(r);
+    return st;
+}
+
+static enum status touch(struct batch *b, struct err *err)
+{
+    const struct pg_param more[] = {pg_p_text(b->job->cfg->store.name), pg_p_text(b->actor)};
+
+    return on_keys(b, "SELECT relata.touch_tuples($1, $2, $3, $4, $5)", more, 2, err);
+}
+
+static enum status delete_invalid(struct batch *b, struct err *err)
+{
+    const struct compare_job *job = b->job;
+    struct buf versions;
+    enum status st;
+
+    buf_init(&versions, 1 << 16);
+    pg_array_begin(&versions);
+    for (size_t i = 0; i < b->n; i++)
+        pg_array_add_int(&versions, b->items[i]->version);
+    pg_array_end(&versions);
+    st = on_keys(b, "SELECT unnest(relata.audit_delete($4, $1, $2, $3, $5, $6, $7, $8))",
+                 (const struct pg_param[]){pg_p_text(job->cfg->store.name), pg_p_buf(&versions),
+                                           pg_p_text(job->store_id), pg_p_text(job->model_id), pg_p_text(b->actor)},
+                 5, err);
+    buf_release(&versions);
+    return st;
+}
+
+/* What was said of the keys, as arrays beside them. */
+static enum status emit_said(struct batch *b, const struct said *said, struct err *err)
+{
+    struct buf present, names, contexts, deletes;
+    enum status st;
+
     buf_init(&present, 1 << 16);
     buf_init(&names, 1 << 20);
     buf_init(&contexts, 1 << 24);
-    compare_yields_sql(b->sources, b->job->cfg, &sql);
-    if (st == ST_OK)
-        st = on_keys(b, buf_str(&sql), false, &r, err);
+    buf_init(&deletes, 1 << 16);
     pg_array_begin(&present);
     pg_array_begin(&names);
     pg_array_begin(&contexts);
-    for (size_t i = 0; st == ST_OK && i < b->n; i++) {
-        bool here;
-
-        while (at < pg_rows(r) && pg_int(r, at, 0) <= (int64_t)i)
-            at++; /* a further row of the key before */
-        here = at < pg_rows(r) && pg_int(r, at, 0) == (int64_t)i + 1;
-        pg_array_add(&present, here ? "t" : "f");
-        pg_array_add(&names, here && !pg_is_null(r, at, 1) ? pg_text(r, at, 1) : NULL);
-        pg_array_add(&contexts, here && !pg_is_null(r, at, 2) ? pg_text(r, at, 2) : NULL);
+    pg_array_begin(&deletes);
+    for (size_t i = 0; i < b->n; i++) {
+        pg_array_add(&present, said[i].unknown ? NULL : said[i].holding.present ? "t" : "f");
+        pg_array_add(&names, said[i].holding.condition);
+        pg_array_add(&contexts, said[i].holding.context);
+        pg_array_add(&deletes, b->items[i]->deletes ? "t" : "f");
     }
     pg_array_end(&present);
     pg_array_end(&names);
     pg_array_end(&contexts);
-    if (st == ST_OK) {
-        const struct pg_param params[] = {pg_p_text(b->job->cfg->store.name),
-                                          pg_p_buf(&b->part[0]),
-                                          pg_p_buf(&b->part[1]),
-                                          pg_p_buf(&b->part[2]),
-                                          pg_p_buf(&present),
-                                          pg_p_buf(&names),
-                                          pg_p_buf(&contexts),
-                                          pg_p_text(b->actor)};
-
-        st = pg_query(b->job->pg, NULL, "SELECT relata.audit_emit($1, $2, $3, $4, $5, $6, $7, $8)", params, 8, soon(b),
-                      NULL, err);
-    }
-    pg_result_free(r);
-    buf_release(&sql);
+    pg_array_end(&deletes);
+    st = on_keys(b, "SELECT unnest(relata.audit_emit($4, $1, $2, $3, $5, $6, $7, $8, $9))",
+                 (const struct pg_param[]){pg_p_text(b->job->cfg->store.name), pg_p_buf(&present), pg_p_buf(&names),
+                                           pg_p_buf(&contexts), pg_p_buf(&deletes), pg_p_text(b->actor)},
+                 6, err);
     buf_release(&present);
     buf_release(&names);
     buf_release(&contexts);
+    buf_release(&deletes);
     return st;
 }
 
+static enum status emit(struct batch *b, struct err *err)
+{
+    const struct pg_param store = pg_p_text(b->job->cfg->store.name);
+    const struct pg_param keys[] = {pg_p_buf(&b->part[0]), pg_p_buf(&b->part[1]), pg_p_buf(&b->part[2]), store};
+    struct said *said = calloc(b->n, sizeof *said);
+    enum status st = said ? on_keys(b, "SELECT relata.audit_lock($4, $1, $2, $3)", &store, 1, err)
+                          : err_set(err, ST_NOMEM, NULL, "no memory");
+
+    if (st == ST_OK)
+        st = inventory_ask(b->job, b->sources, keys, b->n, said, err);
+    if (st == ST_OK)
+        st = emit_said(b, said, err);
+    for (size_t i = 0; said && i < b->n; i++)
+        holding_free(&said[i].holding);
+    free(said);
+    return st;
+}
+
+/* May be interrupted: it is rolled back then. */
 static enum status change(struct batch *b, struct err *err)
 {
+    enum status st;
+
+    pg_heed(b->job->pg, stop_flag());
     switch (b->items[0]->action) {
     case ACTION_EMIT:
-        return emit(b, err);
+        st = emit(b, err);
+        break;
     case ACTION_DELETE:
-        return on_keys(b, "SELECT relata.delete_tuples($1, $2, $3, $4, $5)", true, NULL, err);
+        st = delete_invalid(b, err);
+        break;
     case ACTION_TOUCH:
+    case ACTION_NONE:
     default:
-        return on_keys(b, "SELECT relata.touch_tuples($1, $2, $3, $4, $5)", true, NULL, err);
+        st = touch(b, err);
+        break;
     }
+    pg_heed(b->job->pg, NULL);
+    return st;
 }
 
 static enum status mark(struct batch *b, struct err *err)
 {
-    const struct pg_param params[] = {pg_p_buf(&b->ids)};
     struct pg_result *r = NULL;
-    enum status st =
-        pg_query(b->job->pg, NULL,
-                 "UPDATE relata.audit_finding SET repaired_at = clock_timestamp(), token = relata.token() WHERE "
-                 "id = ANY ($1::bigint[]) RETURNING token",
-                 params, 1, soon(b), &r, err);
+    size_t n = 0;
+    enum status st;
 
-    if (st == ST_OK && pg_rows(r) != (int)b->n)
-        st = err_set(err, ST_FATAL, NULL, "the record has %d of %zu findings", pg_rows(r), b->n);
-    for (size_t i = 0; st == ST_OK && i < b->n; i++)
-        (void)snprintf(b->items[i]->token, sizeof b->items[i]->token, "%s", pg_text(r, 0, 0));
+    pg_array_begin(&b->ids);
+    for (size_t i = 0; i < b->n; i++) {
+        if (b->settled[i])
+            pg_array_add_int(&b->ids, b->items[i]->id);
+        n += b->settled[i];
+    }
+    pg_array_end(&b->ids);
+    if (!n)
+        return ST_OK;
+    st = pg_query(b->job->pg, NULL,
+                  "UPDATE relata.audit_finding SET repaired_at = clock_timestamp(), token = relata.token() WHERE "
+                  "id = ANY ($1::bigint[]) RETURNING token",
+                  (const struct pg_param[]){pg_p_buf(&b->ids)}, 1, soon(b), &r, err);
+    if (st == ST_OK && pg_rows(r) != (int)n)
+        st = err_set(err, ST_FATAL, NULL, "the record has %d of %zu findings", pg_rows(r), n);
+    for (size_t i = 0; st == ST_OK && i < b->n; i++) {
+        if (b->settled[i])
+            (void)snprintf(b->items[i]->token, sizeof b->items[i]->token, "%s", pg_text(r, 0, 0));
+    }
     pg_result_free(r);
     return st;
 }
@@ -197,7 +257,7 @@ static enum status run_batch(struct batch *b, struct err *err)
             return err_set(err, ST_STOPPED, NULL, "interrupted");
     }
     for (size_t i = 0; st == ST_OK && i < b->n; i++)
-        b->items[i]->repaired = true;
+        b->items[i]->repaired = b->settled[i];
     return st;
 }
 
@@ -214,25 +274,25 @@ enum status repair_run(const struct compare_job *job, const struct sources *sour
     struct finding **items = calloc(f->len + 1, sizeof *items);
     struct batch b = {.job = job, .sources = sources};
     enum status st = items ? ST_OK : err_set(err, ST_NOMEM, NULL, "no memory");
+    size_t n = 0;
 
-    for (size_t i = 0; items && i < f->len; i++)
-        items[i] = &f->items[i];
-    if (items && f->len)
-        qsort(items, f->len, sizeof *items, by_action);
+    for (size_t i = 0; items && i < f->len; i++) {
+        if (f->items[i].action != ACTION_NONE)
+            items[n++] = &f->items[i];
+    }
+    if (n)
+        qsort(items, n, sizeof *items, by_action);
     for (int i = 0; i < 3; i++)
         buf_init(&b.part[i], 1 << 20);
     buf_init(&b.ids, 1 << 16);
     (void)snprintf(b.actor, sizeof b.actor, "drift-checker run %lld", (long long)run);
-    for (size_t at = 0; at < f->len && st == ST_OK; at += b.n) {
+    for (size_t at = 0; at < n && st == ST_OK; at += b.n) {
         b.items = items + at;
-        for (b.n = 1; b.n < BATCH && at + b.n < f->len && items[at + b.n]->action == items[at]->action; b.n++)
+        for (b.n = 1; b.n < BATCH && at + b.n < n && items[at + b.n]->action == items[at]->action; b.n++)
             ;
-        if (stop_requested())
-            st = err_set(err, ST_STOPPED, NULL, "interrupted");
-        else
-            st = run_batch(&b, err);
-        if (st == ST_OK)
-            out->done += (int64_t)b.n;
+        st = stop_requested() ? err_set(err, ST_STOPPED, NULL, "interrupted") : run_batch(&b, err);
+        for (size_t i = 0; st == ST_OK && i < b.n; i++)
+            out->done += b.settled[i];
     }
     if (st != ST_OK)
         (void)err_prefix(err, "repaired %lld of %lld", (long long)out->done, (long long)out->wanted);

@@ -128,7 +128,7 @@ void report_json(const struct settings *cfg, const struct outcome *o)
             (void)json_object_set_new(line, "reason", json_string(x->reason));
         if (x->repaired)
             (void)json_object_set_new(line, "token", json_string(x->token));
-        else
+        else if (x->action != ACTION_NONE)
             (void)json_object_set_new(line, "repair", repair_json(x));
         print(line);
     }

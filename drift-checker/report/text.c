@@ -119,7 +119,8 @@ static void print_finding(const struct finding *f)
         (void)printf("the store has it, and the ledger does not");
         break;
     case CAUSE_ORPHAN:
-        (void)printf("ledger and store have it, and nothing in the inventory stands for it");
+        (void)printf("%s, and nothing in the inventory stands for it",
+                     f->observed.present ? "ledger and store have it" : "the ledger has it");
         break;
     case CAUSE_CONDITION_MISMATCH:
         (void)printf("%s%s%sledger %s, store %s", f->judged_expected ? "expected " : "",
@@ -137,6 +138,12 @@ static void print_finding(const struct finding *f)
                  f->repaired ? "; repaired, token " : "", f->repaired ? f->token : "");
     if (f->repaired)
         return;
+    if (f->action == ACTION_NONE) {
+        (void)printf("      no repair: %s\n", f->expected.present
+                                                  ? "the inventory stands for it; either it is wrong or the model is"
+                                                  : "its change is parked; another model may allow it");
+        return;
+    }
     buf_init(&command, 1 << 12);
     report_repair(f, &command);
     (void)printf("      repair: ");

@@ -37,12 +37,14 @@ static void test_D04_caps(void **state)
 }
 
 #define HEADER                                                                                                         \
-    "{\"plan\":1,\"store\":\"default\",\"store_id\":\"S\",\"model_id\":\"M\",\"made_at\":\"2026-12-01T00:00:00Z\","    \
+    "{\"plan\":1,\"store\":\"default\",\"store_id\":\"S\",\"model_id\":\"M\",\"sources\":[\"public.shares\"],\"made_"  \
+    "at\":\"2026-12-01T00:00:00Z\","                                                                                   \
     "\"run\":7,"                                                                                                       \
     "\"repairs\":%d,\"deletions\":0}\n"
+#define SIDES ",\"expected\":{\"condition\":\"c\",\"context\":null},\"ledger\":null,\"observed\":null"
 #define REPAIR                                                                                                         \
     "{\"object\":\"doc:1\",\"relation\":\"viewer\",\"subject\":\"user:a\",\"cause\":\"lost\",\"action\":\"touch\","    \
-    "\"expected_known\":true,\"version\":5}\n"
+    "\"expected_known\":true,\"version\":5" SIDES "}\n"
 
 static enum status parse(const char *text, struct plan *plan)
 {
@@ -56,13 +58,13 @@ static void test_plans(void **state)
         "[]",
         "x",
         "{\"object\":\"doc\",\"relation\":\"viewer\",\"subject\":\"user:a\",\"cause\":\"lost\",\"action\":\"touch\","
-        "\"expected_known\":true,\"version\":5}",
+        "\"expected_known\":true,\"version\":5" SIDES "}",
         "{\"object\":\"doc:1\",\"relation\":\"viewer\",\"subject\":\"user:a\",\"cause\":\"tired\",\"action\":\"touch\","
-        "\"expected_known\":true,\"version\":5}",
+        "\"expected_known\":true,\"version\":5" SIDES "}",
         "{\"object\":\"doc:1\",\"relation\":\"viewer\",\"subject\":\"user:a\",\"cause\":\"lost\",\"action\":\"drop\","
-        "\"expected_known\":true,\"version\":5}",
+        "\"expected_known\":true,\"version\":5" SIDES "}",
         "{\"object\":\"doc:1\",\"relation\":\"viewer\",\"subject\":\"user:a\",\"cause\":\"lost\",\"action\":\"touch\","
-        "\"expected_known\":true,\"version\":5,\"more\":1}",
+        "\"expected_known\":true,\"version\":5" SIDES ",\"more\":1}",
     };
     char text[2048];
     struct plan plan;
