@@ -100,6 +100,24 @@ static enum status find_unresolvable(struct comparing *x, struct comparison *out
     return st;
 }
 
+/* Of a view of another type than the audited one nothing is read. */
+static bool within_type(const struct settings *cfg, const struct source *s)
+{
+    return !*cfg->type || !s->type || strcmp(s->type, cfg->type) == 0;
+}
+
+/* Some source must have a tuple: all of them together, or the views of the audited type. */
+static bool some_expected(const struct settings *cfg, const struct sources *sources)
+{
+    if (!*cfg->type)
+        return sources->len > 0;
+    for (size_t i = 0; i < sources->len; i++) {
+        if (sources->items[i].type && within_type(cfg, &sources->items[i]))
+            return true;
+    }
+    return false;
+}
+
 /* A source that is suddenly empty, or much smaller, has lost rows rather than rights. */
 static enum status check_sources(const struct comparing *x, const struct comparison *out, struct err *err)
 {
@@ -108,6 +126,8 @@ static enum status check_sources(const struct comparing *x, const struct compari
     for (size_t i = 0; i < out->sources.len && !cfg->accept_shrink; i++) {
         const struct source *s = &out->sources.items[i];
 
+        if (!within_type(cfg, s))
+            continue;
         if (s->before > 0 && s->tuples == 0)
             return err_set(err, ST_INVALID, "expected",
                            "the source %s is empty and had %lld tuples in the last audit; if that is right, say "
@@ -120,7 +140,7 @@ static enum status check_sources(const struct comparing *x, const struct compari
                 "is right, say --accept-shrink",
                 s->name, (long long)s->tuples, (long long)s->before, (long long)cfg->max_shrink);
     }
-    if (out->sources.len && out->expected == 0 && out->ledger > 0 && !cfg->accept_shrink && !*cfg->type)
+    if (some_expected(cfg, &out->sources) && out->expected == 0 && out->ledger > 0 && !cfg->accept_shrink)
         return err_set(err, ST_INVALID, "expected",
                        "all sources of expected tuples are empty, and the ledger has %lld; if that is right, say "
                        "--accept-shrink",

@@ -627,8 +627,12 @@ static void test_expected_side_is_empty_at_the_first_audit(void **state)
     for (int i = 0; i < 2; i++) {
         audit(h, 2, ARGS("--repair", ALL));
         assert_incomplete(h, "all sources of expected tuples are empty");
+        audit(h, 2, ARGS("--repair", ALL, "--type", "doc"));
+        assert_incomplete(h, "all sources of expected tuples are empty");
     }
-    assert_found(h, "orphan doc:x#viewer@user:a", ARGS("--accept-shrink"));
+    put(h, "L", "folder:f", "viewer", "user:a"); /* no source speaks of folders: none can be empty */
+    assert_found(h, "lost folder:f#viewer@user:a", ARGS("--type", "folder"));
+    assert_found(h, "orphan doc:x#viewer@user:a, lost folder:f#viewer@user:a", ARGS("--accept-shrink"));
 }
 
 static void test_scopes_find_exactly_theirs(void **state)
