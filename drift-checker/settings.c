@@ -268,7 +268,7 @@ const struct cfg_program settings_program = {
         "Exit codes:\n"
         "  0  clean\n"
         "  1  drift was found, repaired or not\n"
-        "  2  could not complete: nothing is judged or repaired, the reason is told and recorded; or bad usage\n"
+        "  2  could not complete: the reason, and what was repaired until then, is told and recorded; or bad usage\n"
         "  3  refused by a cap, or what --apply was to do has changed: nothing is repaired\n",
     .validate = validate,
     .options = options,
