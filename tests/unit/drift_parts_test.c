@@ -65,6 +65,11 @@ static void test_plans(void **state)
         "\"expected_known\":true,\"version\":5" SIDES "}",
         "{\"object\":\"doc:1\",\"relation\":\"viewer\",\"subject\":\"user:a\",\"cause\":\"lost\",\"action\":\"touch\","
         "\"expected_known\":true,\"version\":5" SIDES ",\"more\":1}",
+        "{\"object\":\"doc:1\",\"relation\":\"viewer\",\"subject\":\"user:a\",\"cause\":\"lost\",\"action\":\"none\","
+        "\"expected_known\":true,\"version\":5" SIDES "}",
+        "{\"object\":\"doc:1\",\"relation\":\"viewer\",\"subject\":\"user:a\",\"cause\":\"lost\",\"action\":\"touch\","
+        "\"expected_known\":true,\"version\":5,\"expected\":{\"condition\":5,\"context\":null},\"ledger\":null,"
+        "\"observed\":null}",
     };
     char text[2048];
     struct plan plan;
@@ -77,6 +82,9 @@ static void test_plans(void **state)
     assert_string_equal(plan.items[0].key->object, "doc:1");
     assert_int_equal(plan.items[0].cause, CAUSE_LOST);
     assert_int_equal(plan.items[0].version, 5);
+    assert_string_equal(plan.items[0].expected.condition, "c");
+    assert_false(plan.items[0].ledger.present);
+    assert_string_equal(plan.sources[0], "public.shares");
     plan_free(&plan);
     snprintf(text, sizeof text, HEADER, 0);
     assert_int_equal(parse(text, &plan), ST_OK);
