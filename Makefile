@@ -209,7 +209,7 @@ $(BUILD)/tests/unit/window_test: $(BUILD)/obj/outbox-relay/window.o
 $(BUILD)/tests/unit/relay_message_test $(BUILD)/tests/unit/relay_sender_test: $(RELAY_OBJ)
 $(BUILD)/fuzz/pgoutput_fuzz: $(addprefix $(BUILD)/obj/outbox-relay/,pgoutput.o message.o)
 DRIFT_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out drift-checker/main.c,$(wildcard drift-checker/*.c drift-checker/*/*.c)))
-$(BUILD)/tests/unit/drift_parts_test $(BUILD)/fuzz/drift_plan_fuzz $(BUILD)/fuzz/drift_context_fuzz: $(DRIFT_OBJ) \
+$(BUILD)/tests/unit/drift_parts_test $(BUILD)/tests/integration/drift_compare_test $(BUILD)/fuzz/drift_plan_fuzz $(BUILD)/fuzz/drift_context_fuzz: $(DRIFT_OBJ) \
     $(BUILD)/obj/gen/struct.pb-c.o $(BUILD)/libengine.a
 $(BUILD)/tests/unit/demo_test: $(addprefix $(BUILD)/obj/demo/,compare/set.o life/ops.o life/progress.o)
 HTTP_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/http/*.c inventory-lister/callers/*.c))
