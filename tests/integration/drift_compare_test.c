@@ -458,6 +458,28 @@ static void test_one_difference_at_every_border(void **state)
     world_end(&w);
 }
 
+/* One missing and one too many in the store, of one type and relation: as many tuples as there should be. */
+static void test_as_many_too_many_as_missing(void **state)
+{
+    struct world w;
+
+    world_begin(&w, *state, NULL, "C.UTF-8");
+    for (int i = 0; i < 10; i++) {
+        fill(&w, 17 + (uint64_t)i, 0, 0);
+        sql_on(w.store, "UPDATE public.tuple SET object_id = object_id || 'x' WHERE ulid = (SELECT ulid FROM "
+                        "public.tuple WHERE relation IN ('viewer', 'member') AND condition_name IS NULL ORDER BY ulid "
+                        "LIMIT 1)");
+        assert_int_equal(compare(&w, NULL), ST_OK);
+        assert_true(w.result.buckets_differ >= 1 && w.result.buckets_differ <= 2);
+        put_found(&w);
+        assert_string_equal(text_on(&w, w.pg,
+                                    "SELECT count(*) || ' ' || count(DISTINCT relation || subject) || ' ' || "
+                                    "count(DISTINCT rtrim(object, 'x')) FROM pg_temp.found"),
+                            "2 1 1");
+    }
+    world_end(&w);
+}
+
 /* ---- scopes by index ---- */
 
 static const char *plan_of(struct world *w, struct sides *s, enum side side)
@@ -578,6 +600,7 @@ int main(void)
         HARNESS_TEST(test_random_sides_in_a_store_by_table_and_by_pages, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_sides_that_agree_are_only_summed, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_one_difference_at_every_border, HARNESS_DB | HARNESS_STORE),
+        HARNESS_TEST(test_as_many_too_many_as_missing, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_scopes_are_read_by_index, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_a_read_only_login_is_enough, HARNESS_DB | HARNESS_STORE),
         HARNESS_TEST(test_snapshots_are_not_held_for_too_long, HARNESS_DB | HARNESS_STORE),
