@@ -16,7 +16,8 @@
 struct model;
 
 struct model_err {
-    char text[512]; /* one line: what is wrong, at which type and relation */
+    char text[512]; /* one line: what is wrong, at which type and relation; OpenFGA's own message where it has one */
+    char code[64];  /* OpenFGA's name for it: "invalid_authorization_model", "validation_error", ...; "" = no memory */
 };
 
 /* Parse an AuthorizationModel object (as ReadAuthorizationModel gives it). False with the reason: no JSON, a part of a
