@@ -246,6 +246,15 @@ ALTER TABLE relata.relay SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 
 ALTER TABLE relata.sweep SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- ---------------------------------------------------------------------------------------------------------------------
+-- Who holds which of Relata's advisory locks in this database, now; `kind` is the first of the lock's two numbers (1380270081
+-- and up), `id` the second, of 32 bits without a sign. A living writer is one whose registration's id is locked.
+CREATE VIEW relata.session_lock AS
+SELECT l.classid::bigint AS kind, l.objid::bigint AS id, l.pid
+FROM pg_catalog.pg_locks l
+WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted
+  AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database());
+
+-- ---------------------------------------------------------------------------------------------------------------------
 -- Lag, from the table itself. `pending` counts (0.1 s a million rows) only if it is selected; the rest is two index
 -- look-ups a store. Ids are taken in the order of created_at, to within the scheduling of two sessions. Not `pinned`: no
 -- tuple-writer has ever served a store of this name, which may be misspelt.
@@ -286,12 +295,13 @@ GRANT SELECT, INSERT, UPDATE ON relata.dead_letter TO relata_relay;
 GRANT SELECT ON relata.tuple, relata.store, relata.owned, relata.lag, relata.setting TO relata_relay;
 
 GRANT SELECT, DELETE ON relata.outbox TO relata_writer;
-GRANT SELECT ON relata.tuple, relata.owned, relata.request, relata.lag, relata.relay, relata.setting TO relata_writer;
+GRANT SELECT ON relata.tuple, relata.owned, relata.request, relata.lag, relata.relay, relata.setting, relata.session_lock
+    TO relata_writer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON relata.inflight, relata.probe TO relata_writer;
 GRANT SELECT, INSERT, UPDATE ON relata.writer, relata.dead_letter, relata.store TO relata_writer;
 
-GRANT SELECT ON relata.outbox, relata.tuple, relata.dead_letter, relata.store, relata.owned, relata.lag, relata.writer
-    TO relata_lister;
+GRANT SELECT ON relata.outbox, relata.tuple, relata.dead_letter, relata.store, relata.owned, relata.lag, relata.writer,
+    relata.session_lock TO relata_lister;
 
 GRANT SELECT ON ALL TABLES IN SCHEMA relata TO relata_auditor, relata_repair;
 -- relatactl: pin and owned relations, replay and drop of dead letters, adopt (ledger rows without outbox rows), retention.

@@ -225,9 +225,7 @@ enum status live_writers(struct ctl *ctl, int *n, struct err *err)
     enum status st =
         pg_query(ctl->pg, NULL,
                  "SELECT count(*) FROM relata.writer w WHERE w.store = $1 AND w.ended_at IS NULL AND EXISTS "
-                 "(SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2 AND "
-                 "l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
-                 "l.classid::bigint = 1380270081 AND l.objid::bigint = w.id)",
+                 "(SELECT FROM relata.session_lock l WHERE l.kind = 1380270081 AND l.id = w.id)",
                  params, 1, ctl_deadline(ctl), &r, err);
     if (st == ST_OK)
         *n = (int)pg_int(r, 0, 0);

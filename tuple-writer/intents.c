@@ -13,9 +13,7 @@ static const char find_sql[] =
     "WITH f AS (SELECT i.id, i.objects, i.relations, i.subjects FROM relata.inflight i\n"
     "    WHERE i.store = $1 AND i.id <> ALL ($2::bigint[])\n"
     "      AND CASE WHEN i.writer = $3 THEN i.sent_at < clock_timestamp() - $5 * interval '1 ms'\n"
-    "          ELSE NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted\n"
-    "              AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())\n"
-    "              AND l.classid::bigint = 1380270081 AND l.objid::bigint = i.writer) END\n"
+    "          ELSE NOT EXISTS (SELECT FROM relata.session_lock l WHERE l.kind = 1380270081 AND l.id = i.writer) END\n"
     "    ORDER BY i.id LIMIT $4 FOR UPDATE SKIP LOCKED)\n"
     "SELECT f.id, u.o, u.r, u.s FROM f, unnest(f.objects, f.relations, f.subjects) AS u (o, r, s) ORDER BY f.id";
 

@@ -11,12 +11,9 @@ static const char holder_sql[] =
     "SELECT l.pid, coalesce(w.name, ''), coalesce(w.id, 0), coalesce(extract(epoch FROM w.started_at), 0), "
     "coalesce(to_char(w.started_at, 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), 'an unknown time'), "
     "coalesce((SELECT application_name FROM pg_stat_activity WHERE pid = l.pid), '') "
-    "FROM pg_locks l LEFT JOIN pg_locks m ON m.pid = l.pid AND m.locktype = 'advisory' AND m.objsubid = 2 "
-    "AND m.classid::bigint = 1380270081 AND m.database = l.database AND m.granted "
-    "LEFT JOIN relata.writer w ON w.id = m.objid::bigint "
-    "WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.classid::bigint = 1380270082 "
-    "AND l.objid::bigint = hashtext($1)::bigint & 4294967295 "
-    "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1";
+    "FROM relata.session_lock l LEFT JOIN relata.session_lock m ON m.pid = l.pid AND m.kind = 1380270081 "
+    "LEFT JOIN relata.writer w ON w.id = m.id "
+    "WHERE l.kind = 1380270082 AND l.id = hashtext($1)::bigint & 4294967295 LIMIT 1";
 
 /* Healthy all the while: whoever rolls out a new version waits for it to be ready before the old one is ended. */
 static void say(struct standby *s, struct writer *w, const struct pg_result *r)

@@ -26,9 +26,8 @@ static enum status held_by(struct pg *pg, const struct settings *cfg, struct err
         "SELECT l.pid, coalesce(a.usename, '?'), coalesce(host(a.client_addr), 'a local socket'), coalesce((SELECT "
         "'run ' || id || ', begun ' || to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') FROM "
         "relata.audit_run WHERE store = $1 AND state = 'running' ORDER BY id DESC LIMIT 1), 'a run that just begins') "
-        "FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted AND "
-        "l.objsubid = 2 AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND "
-        "l.classid::bigint = " LOCK_CLASS " AND l.objid::bigint = hashtext($1)::bigint & 4294967295",
+        "FROM relata.session_lock l LEFT JOIN pg_stat_activity a USING (pid) WHERE l.kind = " LOCK_CLASS
+        " AND l.id = hashtext($1)::bigint & 4294967295",
         params, 1, soon(cfg), &r, err);
 
     if (st == ST_OK && pg_rows(r) > 0)

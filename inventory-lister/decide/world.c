@@ -184,13 +184,10 @@ static enum status read_living(struct world *w, struct err *err)
     struct pg_result *r = NULL;
     mono_us asked = clock_mono_us();
     const struct pg_param params[] = {pg_p_text(w->cfg.store_name)};
-    enum status st =
-        pg_query(w->pg, "lister_living",
-                 "SELECT w.id, w.epoch FROM pg_locks l JOIN relata.writer w ON w.id = l.objid::bigint "
-                 "WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.classid::bigint = 1380270081 "
-                 "AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) "
-                 "AND w.store = $1",
-                 params, 1, deadline_in_ms(CALL_MS), &r, err);
+    enum status st = pg_query(w->pg, "lister_living",
+                              "SELECT w.id, w.epoch FROM relata.session_lock l JOIN relata.writer w ON w.id = l.id "
+                              "WHERE l.kind = 1380270081 AND w.store = $1",
+                              params, 1, deadline_in_ms(CALL_MS), &r, err);
     if (st != ST_OK)
         return st;
     size_t n = 0;
