@@ -212,9 +212,10 @@ DRIFT_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(filter-out drift-checker/main.c,$
 $(BUILD)/tests/unit/drift_parts_test $(BUILD)/tests/integration/drift_compare_test $(BUILD)/fuzz/drift_plan_fuzz $(BUILD)/fuzz/drift_context_fuzz: $(DRIFT_OBJ) \
     $(BUILD)/obj/gen/struct.pb-c.o $(BUILD)/libengine.a
 $(BUILD)/tests/unit/demo_test: $(addprefix $(BUILD)/obj/demo/,compare/set.o life/ops.o life/progress.o)
+LISTER_HTTP_TESTS := $(patsubst %.c,$(BUILD)/%,$(wildcard tests/integration/lister_http_*test.c))
 HTTP_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/http/*.c inventory-lister/callers/*.c))
-$(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(BUILD)/tests/integration/lister_http_test $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: $(HTTP_OBJ)
-$(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(BUILD)/tests/integration/lister_http_test $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: TEST_LIBS = $(LISTER_LIBS)
+$(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(LISTER_HTTP_TESTS) $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: $(HTTP_OBJ)
+$(BUILD)/tests/unit/callers_test $(BUILD)/tests/unit/callers_jwt_test $(LISTER_HTTP_TESTS) $(BUILD)/tests/integration/lister_tls_test $(BUILD)/fuzz/callers_fuzz: TEST_LIBS = $(LISTER_LIBS)
 $(BUILD)/tests/integration/lister_page_test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/pages/*.c inventory-lister/collections/*.c)) $(BUILD)/libengine.a
 $(BUILD)/tests/unit/decide_test: $(addprefix $(BUILD)/obj/inventory-lister/decide/,decide_store.o flight.o worker.o) $(BUILD)/libengine.a
 WORLD_OBJ := $(addprefix $(BUILD)/obj/inventory-lister/decide/,world.o world_metrics.o hearing.o cache.o)
