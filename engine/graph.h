@@ -56,9 +56,11 @@ enum direction { FORWARD, BACKWARD };
 bool graph_has(const struct view *v, enum direction dir, object_id object, uint64_t key);
 /* Keys from `low` to `high`, both included, in ascending runs that lie in one piece of memory each. */
 struct graph_walk {
-    const void *at[8];
-    unsigned depth, index[8];
     uint64_t low, high;
+    const uint64_t *keys; /* what comes next */
+    size_t n;
+    const void *at[8]; /* the way down to it */
+    unsigned depth, index[8];
 };
 void graph_walk(struct graph_walk *w, const struct view *v, enum direction dir, object_id object, uint64_t low,
                 uint64_t high);
