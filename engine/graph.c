@@ -342,8 +342,8 @@ void object_free(struct engine *e, struct object *o)
     for (size_t i = 0; c && i < c->n; i++)
         graph_release(e, (void *)(uintptr_t)c->items[i].condition.s);
     graph_release(e, (void *)(uintptr_t)c);
-    set_free(e, object_set(o, FORWARD).tree);
-    set_free(e, object_set(o, BACKWARD).tree);
+    tree_free(e, object_set(o, FORWARD).tree);
+    tree_free(e, object_set(o, BACKWARD).tree);
     graph_release(e, o);
 }
 

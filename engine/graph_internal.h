@@ -88,7 +88,7 @@ bool set_apply(struct txn *t, const struct set *old, const struct edit *edits, s
                uint64_t **scratch);
 /* A tree of ascending keys, for loading. NULL: no memory. */
 const struct node *set_build(struct txn *t, const uint64_t *keys, size_t n);
-void set_free(struct engine *e, const struct node *tree);
+void tree_free(struct engine *e, const struct node *tree);
 
 /* ---- objects ---- */
 

@@ -245,9 +245,9 @@ bool set_apply(struct txn *t, const struct set *old, const struct edit *edits, s
     return ok;
 }
 
-void set_free(struct engine *e, const struct node *tree)
+void tree_free(struct engine *e, const struct node *tree)
 {
     for (size_t i = 0; tree && tree->level && i < tree->n; i++)
-        set_free(e, child(tree, i));
+        tree_free(e, child(tree, i));
     graph_release(e, (void *)(uintptr_t)tree);
 }

@@ -1,0 +1,577 @@
+/* check.c - whether a subject has a relation on an object. The method is in check.h. */
+#include "engine/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/graph_internal.h"
+
+#define DEPTH_DEFAULT 25
+/* Calls inside each other, so that chains of computed relations cannot use up a thread's stack. OpenFGA has no such
+ * bound; no model that it takes (256 KiB) was seen to come near. */
+#define NESTED_MAX 6000
+#define ASK_STOP_EVERY 256
+#define MEMO_FIRST 1024
+#define NEVER INT32_MAX
+/* An object's usersets are looked up one by one up to so many; beyond, from the side that has fewer. */
+#define FEW 8
+/* Objects that no tuple names: of the subject's userset, and any other. */
+#define UNNAMED UINT32_MAX
+#define OTHER_UNNAMED (UINT32_MAX - 1)
+
+enum state { ABSENT, ASKING, ASSUMED, KNOWN };
+
+/* A node and what is known of it. */
+struct memo {
+    uint64_t key; /* object << 32 | pair */
+    uint32_t round;
+    int32_t index; /* on the stack; while ASKING or ASSUMED */
+    int32_t low;   /* the lowest index that its value assumes something about */
+    uint16_t depth, height;
+    uint8_t state, value;
+};
+
+struct check {
+    struct engine_reader *reader;
+    const struct rules *rules;
+    const struct tuples *tuples;
+    const struct engine_limits *limits;
+    unsigned depth_max, nested, asked;
+    enum engine_status failed; /* ENGINE_OK: go on */
+    struct engine_text condition;
+    /* the subject */
+    struct engine_text text;
+    object_id subject, wildcard; /* 0: no tuple names it */
+    name_id type, relation;
+    int kind, pair; /* pair: of a userset; else -1 */
+    /* what was found */
+    struct memo *memo;
+    size_t memo_mask, nmemo;
+    uint32_t round;
+    uint32_t *stack; /* places in memo */
+    size_t nstack, stack_cap;
+};
+
+/* What was found: how far down it was looked, and what it assumes. */
+struct found {
+    enum check_value value;
+    unsigned height;
+    int32_t low;
+};
+
+static const struct found no = {CHECK_NO, 0, NEVER}, yes = {CHECK_YES, 0, NEVER};
+
+/* ---- memory ---- */
+
+static size_t memo_slot(const struct check *c, uint64_t key)
+{
+    size_t i = (key ^ key >> 29) * 0x9E3779B97F4A7C15u >> 20;
+    while (c->memo[i & c->memo_mask].round == c->round && c->memo[i & c->memo_mask].key != key)
+        i++;
+    return i & c->memo_mask;
+}
+
+static bool memo_grow(struct check *c)
+{
+    struct memo *old = c->memo;
+    size_t slots = old ? 2 * (c->memo_mask + 1) : MEMO_FIRST, n = old ? c->memo_mask + 1 : 0;
+    struct memo *memo = calloc(slots, sizeof *memo);
+    uint32_t *moved = malloc((n + 1) * sizeof *moved);
+    if (!memo || !moved) {
+        free(memo);
+        free(moved);
+        c->failed = ENGINE_NOMEM;
+        return false;
+    }
+    c->memo = memo;
+    c->memo_mask = slots - 1;
+    for (size_t i = 0; i < n; i++)
+        if (old[i].round == c->round) {
+            moved[i] = (uint32_t)memo_slot(c, old[i].key);
+            memo[moved[i]] = old[i];
+        }
+    for (size_t i = 0; i < c->nstack; i++)
+        c->stack[i] = moved[c->stack[i]];
+    free(moved);
+    free(old);
+    return true;
+}
+
+/* The place of a node; it moves when another is added. */
+static uint32_t memo_at(struct check *c, uint64_t key)
+{
+    if ((c->nmemo + 1) * 2 > c->memo_mask && !memo_grow(c))
+        return UINT32_MAX;
+    size_t i = memo_slot(c, key);
+    if (c->memo[i].round != c->round) {
+        c->memo[i] = (struct memo){.key = key, .round = c->round, .state = ABSENT};
+        c->nmemo++;
+    }
+    return (uint32_t)i;
+}
+
+static bool push(struct check *c, uint32_t at)
+{
+    if (c->nstack == c->stack_cap) {
+        size_t cap = c->stack_cap ? 2 * c->stack_cap : 256;
+        uint32_t *stack = realloc(c->stack, cap * sizeof *stack);
+        if (!stack) {
+            c->failed = ENGINE_NOMEM;
+            return false;
+        }
+        c->stack = stack;
+        c->stack_cap = cap;
+    }
+    c->memo[at].index = (int32_t)c->nstack;
+    c->stack[c->nstack++] = at;
+    return true;
+}
+
+static void forget_all(struct check *c)
+{
+    c->nmemo = c->nstack = 0;
+    if (++c->round == 0) {
+        memset(c->memo, 0, (c->memo_mask + 1) * sizeof *c->memo);
+        c->round = 1;
+    }
+}
+
+static void check_free(void *p)
+{
+    struct check *c = p;
+    if (c) {
+        free(c->memo);
+        free(c->stack);
+    }
+    free(c);
+}
+
+struct check *check_open(struct engine_reader *r, const struct rules *rules, const struct tuples *tuples,
+                         const struct engine_limits *limits)
+{
+    struct check *c = r->scratch;
+    if (!c) {
+        c = calloc(1, sizeof *c);
+        if (!c || !memo_grow(c)) {
+            free(c);
+            return NULL;
+        }
+        r->scratch = c;
+        r->scratch_free = check_free;
+    }
+    c->reader = r;
+    c->rules = rules;
+    c->tuples = tuples;
+    c->limits = limits;
+    c->depth_max = limits && limits->depth ? limits->depth : DEPTH_DEFAULT;
+    c->failed = ENGINE_OK;
+    c->condition = (struct engine_text){"", 0};
+    return c;
+}
+
+bool check_subject(struct check *c, struct engine_text subject)
+{
+    struct parts p = parts_of(subject);
+    const struct engine *e = c->tuples->engine;
+    c->text = subject;
+    c->type = graph_name_find(e, p.type.s, p.type.len);
+    c->relation = p.relation.len ? graph_name_find(e, p.relation.s, p.relation.len) : 0;
+    c->pair = p.relation.len ? rules_pair(c->rules, c->type, c->relation) : -1;
+    int type = rules_type(c->rules, c->type);
+    if (type < 0 || (p.relation.len && c->pair < 0))
+        return false;
+    c->kind = rules_kind(c->rules, type, c->pair);
+    c->subject = tuples_object(c->tuples, c->type, p.id.s, p.id.len);
+    if (p.relation.len && !c->subject)
+        c->subject = UNNAMED;
+    c->wildcard = p.relation.len ? 0 : tuples_object(c->tuples, c->type, "*", 1);
+    forget_all(c);
+    return true;
+}
+
+struct engine_text check_condition(const struct check *c)
+{
+    return c->condition;
+}
+
+/* ---- combining ---- */
+
+static void both(struct found *into, struct found more)
+{
+    if (more.height > into->height)
+        into->height = more.height;
+    if (more.low < into->low)
+        into->low = more.low;
+}
+
+/* More of a union; true: it is decided. */
+static bool unite(struct found *sum, struct found more)
+{
+    if (more.value == CHECK_YES) {
+        *sum = more;
+        return true;
+    }
+    both(sum, more);
+    if (more.value > sum->value)
+        sum->value = more.value;
+    return false;
+}
+
+/* ---- direct tuples ---- */
+
+static struct found ask(struct check *c, object_id object, int pair, unsigned depth);
+
+/* Whether this tuple is there and counts. */
+static enum check_value tuple_counts(struct check *c, object_id object, int pair, uint64_t key, name_id type,
+                                     bool wildcard)
+{
+    struct engine_text condition = {"", 0};
+    enum tuple_is is = tuples_find(c->tuples, object, key, &condition);
+    if (is == TUPLE_ABSENT || !rules_allow(c->rules, pair, type, key_second(key), wildcard, condition))
+        return CHECK_NO;
+    if (is == TUPLE_CONDITIONAL)
+        c->condition = condition;
+    return is == TUPLE_PLAIN ? CHECK_YES : CHECK_IF;
+}
+
+static struct found dispatch(struct check *c, object_id object, int pair, unsigned depth)
+{
+    struct found f = ask(c, object, pair, depth + 1);
+    f.height++;
+    return f;
+}
+
+/* The usersets type#relation of a flat relation: the subject is in those that its own tuples name. */
+static bool shares_userset(struct check *c, object_id object, const struct rule_pair *p, const struct restriction *d)
+{
+    object_id who[] = {c->subject, c->wildcard};
+    uint64_t low = graph_key(p->relation, d->relation, 0);
+    for (int k = 0; k < 2; k++) {
+        struct tuple_walk w;
+        struct engine_text condition;
+        if (!who[k] || (k == 1 && who[1] == who[0]))
+            continue;
+        tuples_walk(&w, c->tuples, BACKWARD, who[k], graph_key(0, d->relation, 0),
+                    graph_key(0, d->relation, UINT32_MAX));
+        while (tuples_next(&w))
+            if (tuples_find(c->tuples, object, low | key_object(w.key), &condition) == TUPLE_PLAIN &&
+                tuples_type(c->tuples, key_object(w.key)) == d->type &&
+                tuple_counts(c, key_object(w.key), d->pair, graph_key(d->relation, 0, who[k]), c->type,
+                             who[k] == c->wildcard) == CHECK_YES)
+                return true;
+    }
+    return false;
+}
+
+static size_t subject_count(const struct check *c, name_id relation, size_t max)
+{
+    uint64_t low = graph_key(0, relation, 0), high = graph_key(0, relation, UINT32_MAX);
+    size_t n = c->subject ? tuples_count(c->tuples, BACKWARD, c->subject, low, high, max) : 0;
+    return n + (c->wildcard ? tuples_count(c->tuples, BACKWARD, c->wildcard, low, high, max) : 0);
+}
+
+static struct found usersets(struct check *c, object_id object, const struct rule_pair *p, const struct restriction *d,
+                             unsigned depth)
+{
+    struct found sum = no;
+    struct tuple_walk w;
+    uint64_t low = graph_key(p->relation, d->relation, 0), high = graph_key(p->relation, d->relation, UINT32_MAX);
+    bool plain = d->condition.len == 0;
+    if (!rules_reaches(c->rules, d->pair, c->kind))
+        return sum;
+    if (plain && c->pair < 0 && c->rules->pairs[d->pair].flat && depth + 1 < c->depth_max) {
+        size_t many = tuples_count(c->tuples, FORWARD, object, low, high, 64 * FEW);
+        sum.height = many > 0;
+        if (many == 0)
+            return sum;
+        if (many > FEW && subject_count(c, d->relation, many) < many)
+            return shares_userset(c, object, p, d) ? (struct found){CHECK_YES, 1, NEVER} : sum;
+    }
+    tuples_walk(&w, c->tuples, FORWARD, object, low, high);
+    while (c->failed == ENGINE_OK && tuples_next(&w)) {
+        if (tuples_type(c->tuples, key_object(w.key)) != d->type || (w.condition.len == 0) != plain ||
+            (!plain &&
+             (w.condition.len != d->condition.len || memcmp(w.condition.s, d->condition.s, d->condition.len) != 0)))
+            continue;
+        struct found f = dispatch(c, key_object(w.key), d->pair, depth);
+        if (!plain && f.value == CHECK_YES)
+            f.value = CHECK_IF;
+        if (f.value == CHECK_IF && !plain)
+            c->condition = w.condition;
+        if (unite(&sum, f))
+            break;
+    }
+    return sum;
+}
+
+static struct found direct(struct check *c, object_id object, int pair, unsigned depth)
+{
+    const struct rule_pair *p = &c->rules->pairs[pair];
+    struct found sum = no;
+    if (c->subject)
+        sum.value = tuple_counts(c, object, pair, graph_key(p->relation, c->relation, c->subject), c->type,
+                                 c->subject == c->wildcard);
+    if (sum.value != CHECK_YES && c->wildcard && c->wildcard != c->subject)
+        unite(&sum, (struct found){tuple_counts(c, object, pair, graph_key(p->relation, 0, c->wildcard), c->type, true),
+                                   0, NEVER});
+    for (int i = 0; sum.value != CHECK_YES && i < p->ndirect; i++)
+        if (p->direct[i].pair >= 0 && unite(&sum, usersets(c, object, p, &p->direct[i], depth)))
+            break;
+    return sum;
+}
+
+/* ---- rewrites ---- */
+
+static struct found parents(struct check *c, object_id object, const struct rule *rule, unsigned depth)
+{
+    const struct rules *r = c->rules;
+    name_id tupleset = r->pairs[rule->pair].relation;
+    struct found sum = no;
+    struct tuple_walk w;
+    tuples_walk(&w, c->tuples, FORWARD, object, graph_key(tupleset, 0, 0), graph_key(tupleset, 0, UINT32_MAX));
+    while (c->failed == ENGINE_OK && tuples_next(&w)) {
+        object_id parent = key_object(w.key);
+        name_id type = tuples_type(c->tuples, parent);
+        int to = rules_pair(r, type, rule->name);
+        if (to < 0 || tuples_is_wildcard(c->tuples, parent) || !rules_allow(r, rule->pair, type, 0, false, w.condition))
+            continue;
+        struct found f = dispatch(c, parent, to, depth);
+        if (w.condition.len > 0 && f.value == CHECK_YES)
+            f.value = CHECK_IF;
+        if (w.condition.len > 0 && f.value == CHECK_IF)
+            c->condition = w.condition;
+        if (unite(&sum, f))
+            break;
+    }
+    return sum;
+}
+
+static struct found rewrite(struct check *c, object_id object, int pair, int at, unsigned depth)
+{
+    const struct rules *r = c->rules;
+    const struct rule *rule = &r->rules[at];
+    struct found sum = no, f;
+    switch (rule->op) {
+    case RULE_THIS:
+        return direct(c, object, pair, depth);
+    case RULE_COMPUTED:
+        return ask(c, object, rule->pair, depth);
+    case RULE_TTU:
+        return parents(c, object, rule, depth);
+    case RULE_UNION:
+        for (int i = 0; i < rule->n && c->failed == ENGINE_OK; i++)
+            if (unite(&sum, rewrite(c, object, pair, r->children[rule->first + i], depth)))
+                break;
+        return sum;
+    case RULE_INTERSECTION:
+        sum = yes;
+        for (int i = 0; i < rule->n && c->failed == ENGINE_OK; i++) {
+            f = rewrite(c, object, pair, r->children[rule->first + i], depth);
+            both(&sum, f);
+            if (f.value <= CHECK_CYCLE) {
+                sum.value = f.value;
+                return sum;
+            }
+            if (f.value < sum.value)
+                sum.value = f.value;
+        }
+        return sum;
+    case RULE_DIFFERENCE:
+        sum = rewrite(c, object, pair, r->children[rule->first], depth);
+        if (sum.value <= CHECK_CYCLE)
+            return sum;
+        f = rewrite(c, object, pair, r->children[rule->first + 1], depth);
+        both(&sum, f);
+        if (f.value == CHECK_YES)
+            sum.value = CHECK_NO;
+        else if (f.value == CHECK_CYCLE)
+            sum.value = CHECK_CYCLE;
+        else if (sum.value == CHECK_YES && f.value != CHECK_NO)
+            sum.value = f.value;
+        return sum;
+    }
+    return no;
+}
+
+/* ---- nodes ---- */
+
+/* A node's value is in: what those above it on the stack assumed about it was right if it is no. */
+static void settle(struct check *c, size_t index, bool as_assumed)
+{
+    while (c->nstack > index) {
+        struct memo *m = &c->memo[c->stack[--c->nstack]];
+        if (m->state == ASSUMED)
+            m->state = as_assumed || m->value == CHECK_YES ? KNOWN : ABSENT;
+    }
+}
+
+/* What is remembered holds at this depth too. */
+static bool holds_at(const struct check *c, const struct memo *m, unsigned depth)
+{
+    if (m->value == CHECK_DEEP)
+        return depth >= m->depth;
+    return depth <= m->depth || depth + m->height < c->depth_max;
+}
+
+static struct found decide(struct check *c, uint32_t at, object_id object, int pair, unsigned depth)
+{
+    uint64_t key = c->memo[at].key;
+    size_t index = c->nstack;
+    if (!push(c, at))
+        return no;
+    c->memo[at].state = ASKING;
+    struct found f = rewrite(c, object, pair, c->rules->pairs[pair].rule, depth);
+    struct memo *m = &c->memo[memo_slot(c, key)]; /* it may have moved */
+    m->depth = (uint16_t)depth;
+    m->height = (uint16_t)f.height;
+    m->value = (uint8_t)f.value;
+    if (f.value == CHECK_YES || f.low >= (int32_t)index) {
+        m->state = KNOWN;
+        settle(c, index, f.value <= CHECK_CYCLE);
+        f.low = NEVER;
+    } else {
+        if (f.value > CHECK_CYCLE)
+            settle(c, index + 1, false);
+        m->state = ASSUMED;
+        m->low = f.low;
+    }
+    return f;
+}
+
+static struct found ask(struct check *c, object_id object, int pair, unsigned depth)
+{
+    if (depth >= c->depth_max)
+        return (struct found){CHECK_DEEP, 0, NEVER};
+    if (c->subject == object && c->relation == c->rules->pairs[pair].relation && c->pair == pair)
+        return yes;
+    if (!rules_reaches(c->rules, pair, c->kind))
+        return no;
+    if (++c->asked % ASK_STOP_EVERY == 0 && c->limits && c->limits->stop && c->limits->stop(c->limits->arg))
+        c->failed = ENGINE_STOPPED;
+    uint32_t at = c->failed == ENGINE_OK ? memo_at(c, (uint64_t)object << 32 | (uint32_t)pair) : UINT32_MAX;
+    if (at == UINT32_MAX)
+        return no;
+    struct memo *m = &c->memo[at];
+    if (m->state == ASKING)
+        return (struct found){CHECK_CYCLE, 0, m->index};
+    if (m->state != ABSENT && holds_at(c, m, depth))
+        return (struct found){(enum check_value)m->value, m->height, m->state == ASSUMED ? m->low : NEVER};
+    if (c->nested >= NESTED_MAX)
+        return (struct found){CHECK_DEEP, 0, NEVER};
+    c->nested++;
+    struct found f = decide(c, at, object, pair, depth);
+    c->nested--;
+    return f;
+}
+
+/* Whether it is the object of the subject's userset. */
+static bool is_subject(const struct check *c, struct engine_text object)
+{
+    struct parts p = parts_of(c->text);
+    size_t len = (size_t)(p.id.s + p.id.len - c->text.s);
+    return len == object.len && memcmp(c->text.s, object.s, len) == 0;
+}
+
+enum engine_status check_object(struct check *c, object_id object, struct engine_text text, int pair, bool *answer)
+{
+    *answer = false;
+    if (!object)
+        object = c->subject == UNNAMED && is_subject(c, text) ? UNNAMED : OTHER_UNNAMED;
+    struct found f = ask(c, object, pair, 0);
+    if (c->failed != ENGINE_OK) {
+        c->nstack = 0;
+        forget_all(c);
+        return c->failed;
+    }
+    *answer = f.value == CHECK_YES;
+    return f.value == CHECK_IF ? ENGINE_CONDITIONAL : f.value == CHECK_DEEP ? ENGINE_TOO_DEEP : ENGINE_OK;
+}
+
+/* ---- the public call ---- */
+
+static enum engine_status refuse(struct engine_reader *r, enum engine_status st, const char *what,
+                                 struct engine_text name)
+{
+    snprintf(r->reason, sizeof r->reason, "%s \"%.*s\"", what, (int)(name.len < 300 ? name.len : 300), name.s);
+    return st;
+}
+
+static enum engine_status one(struct engine_reader *r, struct check *c, const struct tuples *t,
+                              const struct engine_check *q, bool *allowed)
+{
+    struct parts o = parts_of(q->object);
+    name_id type = graph_name_find(t->engine, o.type.s, o.type.len);
+    if (rules_type(c->rules, type) < 0)
+        return refuse(r, ENGINE_NO_TYPE, "the model has no type", o.type);
+    int pair = rules_pair(c->rules, type, graph_name_find(t->engine, q->relation.s, q->relation.len));
+    if (pair < 0)
+        return refuse(r, ENGINE_NO_RELATION, "the object's type has no relation", q->relation);
+    enum engine_status st = check_object(c, tuples_object(t, type, o.id.s, o.id.len), q->object, pair, allowed);
+    if (st == ENGINE_CONDITIONAL)
+        refuse(r, st, "the decision depends on the condition", c->condition);
+    if (st == ENGINE_TOO_DEEP)
+        refuse(r, st, "too many usersets and parents on the way from", q->object);
+    return st;
+}
+
+static bool same(struct engine_text a, struct engine_text b)
+{
+    return a.len == b.len && memcmp(a.s, b.s, a.len) == 0;
+}
+
+static enum engine_status contextual_fit(struct engine_reader *r, const struct rules *rules,
+                                         const struct engine_limits *limits)
+{
+    for (size_t i = 0; limits && i < limits->ncontextual; i++) {
+        const struct engine_tuple *x = &limits->contextual[i];
+        struct parts o = parts_of(x->object), s = parts_of(x->subject);
+        const struct engine *e = rules->engine;
+        int pair = rules_pair(rules, graph_name_find(e, o.type.s, o.type.len),
+                              graph_name_find(e, x->relation.s, x->relation.len));
+        name_id relation = s.relation.len ? graph_name_find(e, s.relation.s, s.relation.len) : 0;
+        if (pair < 0 || (s.relation.len && !relation) ||
+            !rules_allow(rules, pair, graph_name_find(e, s.type.s, s.type.len), relation,
+                         s.id.len == 1 && *s.id.s == '*', x->condition))
+            return refuse(r, ENGINE_BAD_TUPLE, "the model does not take the contextual tuple of", x->object);
+    }
+    return ENGINE_OK;
+}
+
+enum engine_status engine_checks(struct engine_reader *r, const struct rules *rules, const struct engine_limits *limits,
+                                 struct engine_check *checks, size_t n)
+{
+    struct tuples t;
+    enum engine_status st = contextual_fit(r, rules, limits);
+    for (size_t i = 0; i < n; i++) {
+        checks[i].status = st == ENGINE_OK ? ENGINE_STOPPED : st;
+        checks[i].allowed = false;
+    }
+    if (st != ENGINE_OK)
+        return st;
+    if (!tuples_open(&t, rules->engine, r->view, limits ? limits->contextual : NULL, limits ? limits->ncontextual : 0))
+        return ENGINE_NOMEM;
+    struct check *c = check_open(r, rules, &t, limits);
+    size_t done = 0;
+    for (size_t i = 0; c && done < n && st == ENGINE_OK; i++) {
+        if (checks[i].status != ENGINE_STOPPED)
+            continue;
+        struct engine_text subject = checks[i].subject;
+        bool known = check_subject(c, subject);
+        for (size_t k = i; k < n && st == ENGINE_OK; k++) {
+            struct engine_check *q = &checks[k];
+            if (q->status != ENGINE_STOPPED || (k > i && !same(q->subject, subject)))
+                continue;
+            enum engine_status got =
+                known ? one(r, c, &t, q, &q->allowed)
+                      : refuse(r, ENGINE_NO_TYPE, "the model has no such type, or relation of it:", subject);
+            if (got == ENGINE_NOMEM || got == ENGINE_STOPPED)
+                st = got;
+            else
+                done++;
+            q->status = got;
+        }
+    }
+    tuples_close(&t);
+    return c ? st : ENGINE_NOMEM;
+}
