@@ -10,9 +10,11 @@
  *
  * Jobs are bounded (stores.queue); beyond that a job ends at once with ST_THROTTLED. A job whose deadline passes before
  * it is begun ends with ST_DEADLINE and was not done; once begun it is waited for, since its outcome must be known.
- * Postgres lost: begun changes whose commit was not answered are ST_UNKNOWN (first asked of Postgres again, by xid),
- * later ones ST_RETRY, and decisions are refused too once this process can no longer know that it is the active one
- * (see leader.h).
+ * Postgres lost: a change whose commit was not answered is asked for again until Postgres tells what became of it, and
+ * is ST_UNKNOWN only if that takes longer than stores.unknown_after; later ones are ST_RETRY; and decisions are refused
+ * too once this process can no longer know that it is the active one (durable/leader.h).
+ *
+ * Revisions of the engines are the ids of changes: they rise with each commit, over all stores and restarts.
  */
 #ifndef RELATA_AUTHZ_STORES_STORES_H
 #define RELATA_AUTHZ_STORES_STORES_H
@@ -21,11 +23,45 @@
 
 #include "common/base/clock.h"
 #include "common/base/status.h"
+#include "common/config/config.h"
 #include "engine/engine.h"
 
 #define STORE_ID_LEN 26 /* ULID: of a store, a model */
 
+struct admin;
 struct stores;
+
+/* ---- the whole ---- */
+struct cfg_stores {
+    char *pg_dsn;
+    int64_t statement_timeout_ms;
+    char *name;
+    int64_t lease_ms, queue, readers, unknown_after_ms;
+};
+/* clang-format off */
+#define CFG_STORES_KEYS(T, m)                                                                                           \
+    {"stores", "name", CFG_STRING, offsetof(T, m.name), "", 0, 0, NULL, NULL,                                           \
+     "this process in relata_store.leader; empty = the host's name and the process id"},                                \
+    {"stores", "lease", CFG_DURATION, offsetof(T, m.lease_ms), "3s", 100, 600000, NULL, NULL,                           \
+     "how long another process waits for a sign of life of the active one before it takes over; the active one stops "  \
+     "answering after nine tenths of it"},                                                                              \
+    {"stores", "queue", CFG_INT, offsetof(T, m.queue), "1024", 1, 1000000, NULL, "requests",                            \
+     "changes, and as many reads of pages, that may wait; more are refused at once"},                                   \
+    {"stores", "readers", CFG_INT, offsetof(T, m.readers), "4", 1, 64, NULL, "threads",                                 \
+     "Read and ReadChanges that are worked on at once; each has a Postgres connection"},                                \
+    {"stores", "unknown_after", CFG_DURATION, offsetof(T, m.unknown_after_ms), "10s", 0, 600000, NULL, NULL,            \
+     "a change whose commit was not answered is reported as of unknown outcome after so long, if Postgres cannot be asked"}
+/* clang-format on */
+
+/* Starts to load, on a thread of this room; stores_ready() tells when that is done. Conditions "stores" and "leader" of
+ * `admin` (NULL = none) are kept. `cfg` must live as long. ST_NOMEM. */
+enum status stores_start(struct stores **out, const struct cfg_stores *cfg, struct admin *admin,
+                         struct err *err) MUST_CHECK;
+/* Ends: no job is taken any more, those that are queued are done until `deadline` (then ST_RETRY), the lease is given
+ * back. No store may be pinned any more but by jobs. Accepts NULL. */
+void stores_stop(struct stores *s, mono_us deadline);
+/* Whether loading or writing failed for good (the log says why): the process should end with EXIT_FAILED. */
+bool stores_failed(const struct stores *s);
 
 /* ---- a store, pinned by whoever looks at it ---- */
 struct store {
@@ -79,7 +115,9 @@ struct job {
     const char *token;                            /* continuation; NULL or "" = first page */
     unsigned page_size;
     /* out */
-    enum status st; /* ST_CONFLICT: a tuple is there, or is not: `conflict` says which */
+    /* ST_CONFLICT: a tuple is there, or is not: `conflict` says which; ST_INVALID with err.code "token": the
+     * continuation token is none of ours or of another list; ST_NOT_FOUND: the store was deleted */
+    enum status st;
     struct err err;
     size_t conflict;      /* index in changes */
     bool other_condition; /* it is there with another condition */
@@ -87,7 +125,7 @@ struct job {
     int64_t created_us, updated_us;
     json_t *result;   /* an array, as OpenFGA's API has it; the owner's */
     char *next_token; /* the owner's (free); "" = the end */
-    /* called once, on a thread of this room; the job is the owner's again */
+    /* called once, on a thread of this room or within stores_submit(); the job is the owner's again */
     void (*done)(struct job *job);
     void *arg;
     struct job *next; /* private */
@@ -99,6 +137,11 @@ size_t stores_list(struct stores *s, const char *after, const char *name, struct
 size_t store_models(struct store *store, const char *before, const struct store_model **out,
                     size_t n);                                       /* newest first */
 json_t *store_assertions(struct store *store, const char *model_id); /* a new reference; NULL = none */
+
+/* Tokens of pages: `text` sealed for `scope` ("read 01H..", constant for one kind of list); opened only whole and
+ * unchanged, by any process on the same schema. malloc'd; NULL: no memory; unseal: not one of ours. */
+char *stores_seal(struct stores *s, const char *scope, const char *text);
+char *stores_unseal(struct stores *s, const char *scope, const char *token);
 
 /* ST_OK: this process is the active one and may answer. Else why not (loading with progress, standing by, Postgres
  * lost). Any thread. */
