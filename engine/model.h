@@ -26,6 +26,11 @@ struct model_err {
 bool model_parse(struct model **out, const char *json, size_t len, struct model_err *err);
 void model_free(struct model *m); /* accepts NULL */
 
+/* Whether OpenFGA's WriteAuthorizationModel takes a model of this form: its rules beyond those of model_parse, in its
+ * order, with its code and message. Conditions' expressions are not compiled. The form of the JSON is as OpenFGA gives
+ * it back (ReadAuthorizationModel). */
+bool model_valid(const char *json, size_t len, struct model_err *err);
+
 int model_pairs(const struct model *m);
 /* -1 if the model has no such pair. `type` need not be NUL-terminated. */
 int model_pair(const struct model *m, const char *type, size_t type_len, const char *relation);
@@ -60,5 +65,22 @@ struct model_effect model_effect(const struct model *m, const char *object, cons
  * with this condition ("" or NULL: none). OpenFGA's rule on Write; deletes are not held against the model. */
 bool model_allows(const struct model *m, const char *object, const char *relation, const char *subject,
                   const char *condition);
+
+/* Why a tuple or a question does not fit a model. err->text is OpenFGA's cause, err->code empty: which of its codes it
+ * becomes is the API's business. */
+enum model_fault {
+    MODEL_FITS,
+    MODEL_MALFORMED,   /* not of the form type:id, type:id#relation, type:*; a wildcard as object */
+    MODEL_NO_TYPE,     /* "type 'x' not found" */
+    MODEL_NO_RELATION, /* "relation 'x#y' not found" */
+    MODEL_RESTRICTED,  /* the relation does not take such subjects */
+    MODEL_CONDITION    /* missing, undefined, not of this restriction, or with a context that it does not take */
+};
+/* What a question or a deletion must fit: form, types, relations. */
+enum model_fault model_check_names(const struct model *m, const char *object, const char *relation, const char *subject,
+                                   struct model_err *err);
+/* What a write or a contextual tuple must fit besides. condition NULL: none; context: JSON object, NULL: none. */
+enum model_fault model_check_tuple(const struct model *m, const char *object, const char *relation, const char *subject,
+                                   const char *condition, const char *context, struct model_err *err);
 
 #endif

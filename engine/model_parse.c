@@ -363,7 +363,7 @@ bool model_parse(struct model **out, const char *json, size_t len, struct model_
     json_error_t why;
     bool ok = false;
     *out = NULL;
-    p.err->text[0] = '\0';
+    p.err->text[0] = p.err->code[0] = '\0';
     if (len > JSON_MAX)
         return fail(&p, "the model is larger than %d bytes", JSON_MAX);
     json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);

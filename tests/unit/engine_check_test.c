@@ -91,9 +91,15 @@ static void test_random_models_say_what_brute_force_says(void **state)
     (void)state;
     uint64_t rng = harness_seed() | 1;
     long decisions = 0, by_cycle = 0;
-    for (int i = harness_soak(3000); i > 0; i--) {
-        struct run run = {.r = rebac_new(&rng), .e = engine_new(), .cycles = i % 2};
+    for (int i = harness_soak(3000); i > 0;) {
+        struct run run = {.r = rebac_new(&rng), .cycles = i % 2};
         struct model_err err;
+        if (!model_valid(rebac_json(run.r), strlen(rebac_json(run.r)), &err)) {
+            rebac_free(run.r);
+            continue;
+        }
+        i--;
+        run.e = engine_new();
         static struct engine_change changes[REBAC_TUPLES];
         static struct engine_tuple contextual[REBAC_TUPLES];
         size_t n = 0, nc = 0;
