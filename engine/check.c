@@ -360,9 +360,13 @@ static struct found rewrite(struct check *c, object_id object, int pair, int at,
     case RULE_TTU:
         return parents(c, object, rule, depth);
     case RULE_UNION:
-        for (int i = 0; i < rule->n && c->failed == ENGINE_OK; i++)
-            if (unite(&sum, rewrite(c, object, pair, r->children[rule->first + i], depth)))
+        /* First what looks no further: whoever is found there is found at once. */
+        for (int i = 0; i < 2 * rule->n && c->failed == ENGINE_OK; i++) {
+            int child = r->children[rule->first + i % rule->n];
+            if ((r->rules[child].op == RULE_THIS) == (i < rule->n) &&
+                unite(&sum, rewrite(c, object, pair, child, depth)))
                 break;
+        }
         return sum;
     case RULE_INTERSECTION:
         sum = yes;
@@ -490,7 +494,7 @@ enum engine_status check_object(struct check *c, object_id object, struct engine
 
 /* ---- the public call ---- */
 
-static enum engine_status refuse(struct engine_reader *r, enum engine_status st, const char *what,
+enum engine_status reader_refuse(struct engine_reader *r, enum engine_status st, const char *what,
                                  struct engine_text name)
 {
     snprintf(r->reason, sizeof r->reason, "%s \"%.*s\"", what, (int)(name.len < 300 ? name.len : 300), name.s);
@@ -503,15 +507,15 @@ static enum engine_status one(struct engine_reader *r, struct check *c, const st
     struct parts o = parts_of(q->object);
     name_id type = graph_name_find(t->engine, o.type.s, o.type.len);
     if (rules_type(c->rules, type) < 0)
-        return refuse(r, ENGINE_NO_TYPE, "the model has no type", o.type);
+        return reader_refuse(r, ENGINE_NO_TYPE, "the model has no type", o.type);
     int pair = rules_pair(c->rules, type, graph_name_find(t->engine, q->relation.s, q->relation.len));
     if (pair < 0)
-        return refuse(r, ENGINE_NO_RELATION, "the object's type has no relation", q->relation);
+        return reader_refuse(r, ENGINE_NO_RELATION, "the object's type has no relation", q->relation);
     enum engine_status st = check_object(c, tuples_object(t, type, o.id.s, o.id.len), q->object, pair, allowed);
     if (st == ENGINE_CONDITIONAL)
-        refuse(r, st, "the decision depends on the condition", c->condition);
+        reader_refuse(r, st, "the decision depends on the condition", c->condition);
     if (st == ENGINE_TOO_DEEP)
-        refuse(r, st, "too many usersets and parents on the way from", q->object);
+        reader_refuse(r, st, "too many usersets and parents on the way from", q->object);
     return st;
 }
 
@@ -520,8 +524,8 @@ static bool same(struct engine_text a, struct engine_text b)
     return a.len == b.len && memcmp(a.s, b.s, a.len) == 0;
 }
 
-static enum engine_status contextual_fit(struct engine_reader *r, const struct rules *rules,
-                                         const struct engine_limits *limits)
+enum engine_status contextual_fit(struct engine_reader *r, const struct rules *rules,
+                                  const struct engine_limits *limits)
 {
     for (size_t i = 0; limits && i < limits->ncontextual; i++) {
         const struct engine_tuple *x = &limits->contextual[i];
@@ -533,7 +537,7 @@ static enum engine_status contextual_fit(struct engine_reader *r, const struct r
         if (pair < 0 || (s.relation.len && !relation) ||
             !rules_allow(rules, pair, graph_name_find(e, s.type.s, s.type.len), relation,
                          s.id.len == 1 && *s.id.s == '*', x->condition))
-            return refuse(r, ENGINE_BAD_TUPLE, "the model does not take the contextual tuple of", x->object);
+            return reader_refuse(r, ENGINE_BAD_TUPLE, "the model does not take the contextual tuple of", x->object);
     }
     return ENGINE_OK;
 }
@@ -564,7 +568,7 @@ enum engine_status engine_checks(struct engine_reader *r, const struct rules *ru
                 continue;
             enum engine_status got =
                 known ? one(r, c, &t, q, &q->allowed)
-                      : refuse(r, ENGINE_NO_TYPE, "the model has no such type, or relation of it:", subject);
+                      : reader_refuse(r, ENGINE_NO_TYPE, "the model has no such type, or relation of it:", subject);
             if (got == ENGINE_NOMEM || got == ENGINE_STOPPED)
                 st = got;
             else

@@ -33,4 +33,11 @@ enum engine_status check_object(struct check *c, object_id object, struct engine
 /* The condition of the last ENGINE_CONDITIONAL. */
 struct engine_text check_condition(const struct check *c);
 
+/* For what is told by engine_reason(). Returns st. */
+enum engine_status reader_refuse(struct engine_reader *r, enum engine_status st, const char *what,
+                                 struct engine_text name);
+/* ENGINE_OK, or ENGINE_BAD_TUPLE. */
+enum engine_status contextual_fit(struct engine_reader *r, const struct rules *rules,
+                                  const struct engine_limits *limits);
+
 #endif

@@ -91,12 +91,6 @@ static int sibling(const struct build *b, const char *relation)
 
 static int node(struct build *b, const json_t *rewrite);
 
-/* Operands of a union that look no further come first: whoever is found there is found at once. */
-static int cost(const struct rules *r, int rule)
-{
-    return (int)r->rules[rule].op;
-}
-
 static void children(struct build *b, int at, const json_t *const *kids, size_t n)
 {
     struct rules *r = b->r;
@@ -106,10 +100,7 @@ static void children(struct build *b, int at, const json_t *const *kids, size_t 
     r->rules[at].n = (int)n;
     for (size_t i = 0; i < n; i++) {
         int child = node(b, kids[i]);
-        int k = first + (int)i;
-        for (; r->rules[at].op == RULE_UNION && k > first && cost(r, r->children[k - 1]) > cost(r, child); k--)
-            r->children[k] = r->children[k - 1];
-        r->children[k] = child;
+        r->children[first + (int)i] = child;
     }
 }
 
@@ -368,6 +359,76 @@ static void mark(struct rules *r)
     }
 }
 
+/* ---- who looks a pair up ---- */
+
+struct usage {
+    struct rules *r;
+    int pair;
+    int *next; /* of each pair, where its next use goes; NULL: only count */
+};
+
+static void use(struct usage *u, int of, enum rule_op op, name_id relation, bool sure)
+{
+    struct rules *r = u->r;
+    if (u->next)
+        r->uses[u->next[of]++] = (struct rule_use){op, u->pair, relation, sure};
+    else
+        r->pairs[of].nuses++;
+}
+
+/* What is subtracted adds nobody. */
+static void usages(struct usage *u, int at, bool sure)
+{
+    struct rules *r = u->r;
+    const struct rule *n = &r->rules[at];
+    const struct rule_pair *p = &r->pairs[n->op == RULE_TTU ? n->pair : u->pair];
+    switch (n->op) {
+    case RULE_THIS:
+        r->pairs[u->pair].own = true;
+        r->pairs[u->pair].own_sure |= sure;
+        for (int i = 0; i < p->ndirect; i++)
+            if (p->direct[i].pair >= 0)
+                use(u, p->direct[i].pair, RULE_THIS, p->relation, sure);
+        break;
+    case RULE_COMPUTED:
+        use(u, n->pair, RULE_COMPUTED, 0, sure);
+        break;
+    case RULE_TTU:
+        for (int i = 0; i < p->ndirect; i++) {
+            int to = rules_pair(r, p->direct[i].type, n->name);
+            if (to >= 0)
+                use(u, to, RULE_TTU, p->relation, sure);
+        }
+        break;
+    case RULE_UNION:
+    case RULE_INTERSECTION:
+    case RULE_DIFFERENCE:
+        for (int i = 0; i < (n->op == RULE_DIFFERENCE ? 1 : n->n); i++)
+            usages(u, r->children[n->first + i], sure && n->op == RULE_UNION);
+        break;
+    }
+}
+
+static bool index_uses(struct rules *r)
+{
+    int *next = calloc((size_t)r->npairs + 1, sizeof *next), n = 0;
+    struct usage u = {.r = r};
+    for (u.pair = 0; u.pair < r->npairs; u.pair++)
+        usages(&u, r->pairs[u.pair].rule, true);
+    for (int p = 0; p < r->npairs; p++) {
+        r->pairs[p].first_use = n;
+        if (next)
+            next[p] = n;
+        n += r->pairs[p].nuses;
+    }
+    r->uses = calloc((size_t)n + 1, sizeof *r->uses);
+    u.next = next;
+    for (u.pair = 0; next && r->uses && u.pair < r->npairs; u.pair++)
+        usages(&u, r->pairs[u.pair].rule, true);
+    free(next);
+    return next && r->uses;
+}
+
 struct rules *rules_new(struct engine *e, const struct model *m)
 {
     const json_t *types = json_object_get(m->source, "type_definitions");
@@ -375,7 +436,7 @@ struct rules *rules_new(struct engine *e, const struct model *m)
     if (!r)
         return NULL;
     *r = (struct rules){.engine = e, .model = m, .npairs = m->npairs, .ntypes = m->ntypes};
-    if (!room(r, types) || !name_all(r) || !compile(r, types) || !close_reach(r)) {
+    if (!room(r, types) || !name_all(r) || !compile(r, types) || !close_reach(r) || !index_uses(r)) {
         rules_free(r);
         return NULL;
     }
@@ -394,5 +455,6 @@ void rules_free(struct rules *r)
     free(r->types);
     free(r->slots);
     free(r->reach);
+    free(r->uses);
     free(r);
 }

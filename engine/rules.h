@@ -27,13 +27,23 @@ struct rule {
     int first, n; /* children: a run of rules.children */
 };
 
+/* Where a pair is looked up by another, unless to be subtracted. */
+struct rule_use {
+    enum rule_op op;  /* RULE_THIS: as a userset; RULE_COMPUTED; RULE_TTU */
+    int pair;         /* the one that looks it up */
+    name_id relation; /* of the tuples that lead there: its own, or its tupleset; 0 for RULE_COMPUTED */
+    bool sure;        /* through unions alone: who has the one has the other */
+};
+
 struct rule_pair {
     name_id type, relation;
     int rule;
     const struct restriction *direct;
     int ndirect;
-    bool flat;     /* nothing but its own tuples for subjects without relations, unconditional */
-    bool positive; /* neither intersection nor exclusion nor condition, here and in all that it rests on */
+    int first_use, nuses;
+    bool own, own_sure; /* its own tuples count (and not only to be subtracted); through unions alone */
+    bool flat;          /* nothing but its own tuples for subjects without relations, unconditional */
+    bool positive;      /* neither intersection nor exclusion nor condition, here and in all that it rests on */
 };
 
 struct rules {
@@ -54,6 +64,7 @@ struct rules {
         int pair; /* -1 = free */
     } * slots;
     size_t slot_mask;
+    struct rule_use *uses;
     uint64_t *reach; /* see rules_reaches() */
     size_t reach_words;
 };

@@ -26,7 +26,8 @@ struct run {
     struct rules *rules;
     struct engine_limits limits;
     struct rebac_truth truth;
-    bool cycles; /* in the tuples */
+    bool cycles;      /* in the tuples */
+    bool by_wildcard; /* some tuple is for all of a type */
     long decisions, by_cycle;
 };
 
@@ -77,6 +78,84 @@ static void check_all(struct run *run, uint64_t *rng)
     run->decisions += (long)n;
 }
 
+struct names {
+    struct run *run;
+    bool seen[REBAC_SUBJECTS]; /* by the number that `index` gives */
+    int (*index)(struct run *run, const char *name);
+};
+
+static bool take(void *arg, struct engine_text name)
+{
+    struct names *n = arg;
+    char text[128];
+    snprintf(text, sizeof text, "%.*s", (int)name.len, name.s);
+    int i = n->index(n->run, text);
+    if (i < 0 || n->seen[i])
+        fail_msg("%s is listed twice, or is none", text);
+    n->seen[i] = true;
+    return true;
+}
+
+static int subject_index(struct run *run, const char *name)
+{
+    for (int s = 0; s < rebac_subjects(run->r); s++)
+        if (strcmp(rebac_subject(run->r, s), name) == 0)
+            return s;
+    return -1;
+}
+
+static int object_index(struct run *run, const char *name)
+{
+    (void)run;
+    return strchr(name, ':')[1] - '0';
+}
+
+/* What is listed is what checks say. */
+static void list_all(struct run *run)
+{
+    engine_begin(run->reader);
+    for (int type = 1; type < REBAC_TYPES; type++)
+        for (int k = 0; k < REBAC_RELATIONS; k++) {
+            if (!rebac_has(run->r, type, k))
+                continue;
+            struct engine_text relation = text(rebac_relation(k));
+            for (int s = 0; s < rebac_subjects(run->r); s++) {
+                struct names found = {.run = run, .index = object_index};
+                struct engine_text subject = text(rebac_subject(run->r, s));
+                assert_int_equal(engine_list_objects(run->reader, run->rules, &run->limits, subject, relation,
+                                                     text(rebac_type(type)), take, &found),
+                                 ENGINE_OK);
+                for (int o = 0; o < rebac_objects(type); o++) {
+                    struct engine_check q = {
+                        .subject = subject, .relation = relation, .object = text(rebac_object(type, o))};
+                    engine_checks(run->reader, run->rules, &run->limits, &q, 1);
+                    if (q.allowed != found.seen[o])
+                        show(run, &q, !q.allowed);
+                }
+            }
+            for (int o = 0; o < rebac_objects(type); o++)
+                for (int s = 0; s < rebac_subjects(run->r); s++) {
+                    struct names found = {.run = run, .index = subject_index};
+                    const char *like = rebac_subject(run->r, s), *hash = strchr(like, '#');
+                    struct engine_text filter = {like, strcspn(like, ":")};
+                    assert_int_equal(engine_list_users(run->reader, run->rules, &run->limits,
+                                                       text(rebac_object(type, o)), relation, filter,
+                                                       hash ? text(hash + 1) : text(""), take, &found),
+                                     ENGINE_OK);
+                    struct engine_check q = {
+                        .subject = text(like), .relation = relation, .object = text(rebac_object(type, o))};
+                    engine_checks(run->reader, run->rules, &run->limits, &q, 1);
+                    /* Who is one of all by a wildcard alone is not named. */
+                    char all[64];
+                    snprintf(all, sizeof all, "%.*s:*", (int)filter.len, filter.s);
+                    int wildcard = hash ? -1 : subject_index(run, all);
+                    if (found.seen[s] ? !q.allowed : q.allowed && (wildcard < 0 || !run->by_wildcard))
+                        show(run, &q, !q.allowed);
+                }
+        }
+    engine_end(run->reader);
+}
+
 /* Type and number: objects in an order, so that tuples can be chosen which form no cycle. */
 static int rank(const char *object)
 {
@@ -113,6 +192,7 @@ static void test_random_models_say_what_brute_force_says(void **state)
             struct rebac_tuple x = rebac_tuple(run.r, t);
             rebac_set(run.r, t, rebac_random(&rng, 100) < share && (run.cycles || rank(x.subject) < rank(x.object)));
             x = rebac_tuple(run.r, t);
+            run.by_wildcard |= x.present && strchr(x.subject, '*');
             if (x.present && rebac_random(&rng, 100) < own)
                 contextual[nc++] = tuple(x.object, x.relation, x.subject);
             else if (x.present)
@@ -123,6 +203,8 @@ static void test_random_models_say_what_brute_force_says(void **state)
         run.limits = (struct engine_limits){.contextual = contextual, .ncontextual = nc};
         rebac_evaluate(run.r, &run.truth);
         check_all(&run, &rng);
+        if (i % 8 == 0)
+            list_all(&run);
         decisions += run.decisions;
         by_cycle += run.by_cycle;
         engine_reader_free(run.reader);
