@@ -33,7 +33,7 @@ HARDEN   := -fstack-protector-strong $(if $(SAN),,-D_FORTIFY_SOURCE=2) -fPIE
 ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) $(HARDEN) $(SANFLAGS) $(PKG_CFLAGS) -MMD -MP
 ALL_LDFLAGS = -pie -Wl,-z,relro,-z,now $(SANFLAGS) $(LDFLAGS)
 
-PROGRAMS := outbox-relay tuple-writer relatactl inventory-lister drift-checker
+PROGRAMS := outbox-relay tuple-writer relatactl inventory-lister drift-checker authz-store
 
 PROTO_GEN := $(BUILD)/gen/proto/relata.pb-c.c
 # Condition contexts in OpenFGA's own table are of this type.
@@ -125,9 +125,10 @@ install:
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) build
 	$(Q)$(MAKE) --no-print-directory install-files
 install-files:
-	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/relata/migrations $(SHARE)/doc/relata/docs/reference $(SHARE)/doc/relata/examples
+	$(Q)install -d $(DESTDIR)$(PREFIX)/bin $(SHARE)/relata/migrations/store $(SHARE)/doc/relata/docs/reference $(SHARE)/doc/relata/examples
 	$(Q)install -m 755 $(PROGRAMS:%=$(BIN)/%) $(DESTDIR)$(PREFIX)/bin/
 	$(Q)install -m 644 migrations/*.sql $(SHARE)/relata/migrations/
+	$(Q)install -m 644 migrations/store/*.sql $(SHARE)/relata/migrations/store/
 	$(Q)install -m 644 README.md LICENSE CHANGELOG.md $(SHARE)/doc/relata/
 	$(Q)install -m 644 docs/*.md $(SHARE)/doc/relata/docs/
 	$(Q)install -m 644 docs/reference/* $(SHARE)/doc/relata/docs/reference/
@@ -174,6 +175,7 @@ $(BIN)/$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard $(1)/*.c $(1)/*/*.c)) $(
 endef
 ARCHIVES_inventory-lister := $(BUILD)/libengine.a
 ARCHIVES_relatactl := $(BUILD)/libengine.a
+ARCHIVES_authz-store := $(BUILD)/libengine.a
 LIBS_inventory-lister = $(LISTER_LIBS)
 ARCHIVES_drift-checker := $(BUILD)/libengine.a $(BUILD)/obj/gen/struct.pb-c.o
 $(BUILD)/obj/inventory-lister/api/openapi.o: inventory-lister/api/openapi.json

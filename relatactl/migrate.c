@@ -1,4 +1,4 @@
-/* migrate.c - relatactl migrate: bring schema relata to this program's version. */
+/* migrate.c - relatactl migrate: bring schema relata, or relata_store, to this program's version. */
 #include <stdlib.h>
 
 #include "relatactl/commands.h"
@@ -10,6 +10,7 @@
 
 struct migrate_options {
     const char *dir;
+    bool store; /* authz-store's schema */
     bool dry_run;
     int64_t wait_s, lock_ms, timeout_s;
 };
@@ -17,6 +18,7 @@ struct migrate_options {
 /* One migration that this run applied, or would. */
 struct migrate_run {
     struct ctl *ctl;
+    const char *schema; /* a name of ours: may stand in SQL */
     const struct migrate_options *options;
     const struct migrations *files;
     json_t *applied; /* names */
@@ -35,11 +37,14 @@ static enum status begin_locked(struct migrate_run *run, struct err *err)
     return pg_exec(run->ctl->pg, sql, deadline_in_ms(run->options->lock_ms + 10000), err);
 }
 
-static enum status table_exists(struct pg *pg, mono_us deadline, bool *exists, struct err *err)
+static enum status table_exists(struct migrate_run *run, bool *exists, struct err *err)
 {
     struct pg_result *r = NULL;
+    char table[64];
+    (void)snprintf(table, sizeof table, "%s.migration", run->schema);
+    const struct pg_param name = pg_p_text(table);
     enum status st =
-        pg_query(pg, NULL, "SELECT to_regclass('relata.migration') IS NOT NULL", NULL, 0, deadline, &r, err);
+        pg_query(run->ctl->pg, NULL, "SELECT to_regclass($1) IS NOT NULL", &name, 1, ctl_deadline(run->ctl), &r, err);
     *exists = st == ST_OK && pg_bool(r, 0, 0);
     pg_result_free(r);
     return st;
@@ -86,16 +91,16 @@ static bool is_recorded(const struct pg_result *r, int version)
 /* The first file that is not recorded; NULL if all are. */
 static enum status next_pending(struct migrate_run *run, const struct migration **next, struct err *err)
 {
-    struct pg *pg = run->ctl->pg;
     struct pg_result *r = NULL;
+    char sql[256];
     bool exists = false;
     *next = NULL;
-    enum status st = table_exists(pg, ctl_deadline(run->ctl), &exists, err);
+    enum status st = table_exists(run, &exists, err);
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT version, name, checksum, " CTL_WHEN("applied_at") " FROM %s.migration ORDER BY version",
+                   run->schema);
     if (st == ST_OK && exists)
-        st = pg_query(
-            pg, NULL,
-            "SELECT version, name, checksum, " CTL_WHEN("applied_at") " FROM relata.migration ORDER BY version", NULL,
-            0, ctl_deadline(run->ctl), &r, err);
+        st = pg_query(run->ctl->pg, NULL, sql, NULL, 0, ctl_deadline(run->ctl), &r, err);
     if (st == ST_OK && exists)
         st = compare_recorded(run, r, err);
     for (size_t i = 0; st == ST_OK && i < run->files->len && !*next; i++) {
@@ -109,7 +114,7 @@ static enum status next_pending(struct migrate_run *run, const struct migration 
 static enum status apply(struct migrate_run *run, const struct migration *m, struct err *err)
 {
     struct pg *pg = run->ctl->pg;
-    char version[24];
+    char version[24], sql[128];
     mono_us deadline = deadline_in_ms(run->options->timeout_s * 1000);
     enum status st = pg_exec(pg, buf_str(&m->sql), deadline, err);
     if (st != ST_OK) {
@@ -118,8 +123,9 @@ static enum status apply(struct migrate_run *run, const struct migration *m, str
     }
     const struct pg_param params[] = {pg_p_int(m->version, version), pg_p_text(m->name), pg_p_text(m->checksum)};
     /* The first migration makes the table. */
-    st = pg_query(pg, NULL, "INSERT INTO relata.migration (version, name, checksum) VALUES ($1, $2, $3)", params, 3,
-                  ctl_deadline(run->ctl), NULL, err);
+    (void)snprintf(sql, sizeof sql, "INSERT INTO %s.migration (version, name, checksum) VALUES ($1, $2, $3)",
+                   run->schema);
+    st = pg_query(pg, NULL, sql, params, 3, ctl_deadline(run->ctl), NULL, err);
     if (st == ST_OK)
         st = pg_exec(pg, "COMMIT", deadline, err);
     return st;
@@ -201,11 +207,12 @@ static enum status plan(struct migrate_run *run, struct err *err)
     if (st != ST_OK || !next)
         return st;
     struct pg_result *r = NULL;
+    char sql[64];
     bool exists = false;
-    st = table_exists(run->ctl->pg, ctl_deadline(run->ctl), &exists, err);
+    st = table_exists(run, &exists, err);
+    (void)snprintf(sql, sizeof sql, "SELECT version FROM %s.migration", run->schema);
     if (st == ST_OK && exists)
-        st = pg_query(run->ctl->pg, NULL, "SELECT version FROM relata.migration", NULL, 0, ctl_deadline(run->ctl), &r,
-                      err);
+        st = pg_query(run->ctl->pg, NULL, sql, NULL, 0, ctl_deadline(run->ctl), &r, err);
     for (size_t i = 0; st == ST_OK && i < run->files->len; i++) {
         if (!is_recorded(r, run->files->items[i].version))
             (void)json_array_append_new(run->applied, json_string(run->files->items[i].name));
@@ -226,9 +233,10 @@ static void report(const struct migrate_run *run)
     for (size_t i = 0; dry && i < n; i++)
         (void)printf("would apply %s\n", json_string_value(json_array_get(run->applied, i)));
     if (!n)
-        (void)printf("schema relata is up to date: version %d\n", run->files->items[run->files->len - 1].version);
+        (void)printf("schema %s is up to date: version %d\n", run->schema,
+                     run->files->items[run->files->len - 1].version);
     else if (!dry)
-        (void)printf("%zu applied, schema relata is at version %d\n", n,
+        (void)printf("%zu applied, schema %s is at version %d\n", n, run->schema,
                      run->files->items[run->files->len - 1].version);
 }
 
@@ -240,7 +248,11 @@ static enum exit_code migrate_run(struct ctl *ctl, const void *opts, int nargs, 
     struct err err = {.status = ST_OK};
     struct migrations files = {0};
     struct buf dir;
-    struct migrate_run run = {.ctl = ctl, .options = options, .files = &files, .applied = json_array()};
+    struct migrate_run run = {.ctl = ctl,
+                              .schema = options->store ? "relata_store" : "relata",
+                              .options = options,
+                              .files = &files,
+                              .applied = json_array()};
     enum status st = ST_OK;
     enum exit_code code = EXIT_DONE;
 
@@ -249,6 +261,8 @@ static enum exit_code migrate_run(struct ctl *ctl, const void *opts, int nargs, 
         buf_adds(&dir, options->dir);
     else
         st = migrations_find(&dir, &err);
+    if (!options->dir && options->store)
+        buf_adds(&dir, "/store");
     if (st == ST_OK)
         st = migrations_read(buf_str(&dir), &files, &err);
     if (st == ST_OK)
@@ -269,6 +283,8 @@ static enum exit_code migrate_run(struct ctl *ctl, const void *opts, int nargs, 
 static const struct option_spec migrate_specs[] = {
     {"dir", OPTION_TEXT, AT(dir), "FOLDER", "where the migrations are; default: those that came with this program", 0,
      0, 0},
+    {"store", OPTION_FLAG, AT(store), NULL,
+     "schema relata_store, which authz-store keeps its data in, instead of relata", 0, 0, 0},
     {"dry-run", OPTION_FLAG, AT(dry_run), NULL, "show what would be applied, change nothing", 0, 0, 0},
     {"wait", OPTION_INT, AT(wait_s), "SECONDS", "keep trying this long while locks are held", 60, 0, 86400},
     {"lock-timeout", OPTION_INT, AT(lock_ms), "MS",
@@ -282,13 +298,15 @@ static const struct option_spec migrate_specs[] = {
 const struct command command_migrate = {
     .name = "migrate",
     .args = "",
-    .summary = "Create or update the schema relata in the database",
+    .summary = "Create or update the schema relata in the database, or authz-store's",
     .details =
-        "Applies the numbered migrations that are not recorded in relata.migration, each in a transaction. Running\n"
+        "Applies the numbered migrations that are not recorded in relata.migration (with --store, in\n"
+        "relata_store.migration: that schema may be in another database), each in a transaction. Running\n"
         "it again changes nothing; two at once wait for each other. A migration whose file was changed after it\n"
         "was applied, or a database newer than this program, is refused with exit code 3.\n\n"
         "The role needs CREATE on the database and CREATEROLE, no superuser. Examples:\n"
         "  relatactl migrate --set pg.dsn=postgresql://owner@db/inventory\n"
+        "  relatactl migrate --store --set pg.dsn=postgresql://owner@db/authz\n"
         "  relatactl migrate --dry-run --json",
     .options = migrate_specs,
     .max_args = 0,

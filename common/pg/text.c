@@ -83,7 +83,11 @@ static void bin_count(struct buf *b, bool null)
 
 void pg_bin_add(struct buf *b, const char *s)
 {
-    size_t len = s ? strlen(s) : 0;
+    pg_bin_add_bytes(b, s, s ? strlen(s) : 0);
+}
+
+void pg_bin_add_bytes(struct buf *b, const char *s, size_t len)
+{
     put_u32(b, s ? (uint32_t)len : UINT32_MAX);
     buf_add(b, s ? s : "", len);
     bin_count(b, !s);
