@@ -6,7 +6,7 @@
 
 /* A key that the group changes. */
 struct touched {
-    struct store_impl *store;
+    struct served_impl *store;
     const struct engine_tuple *tuple; /* the last change's */
     uint64_t hash;
     size_t last;          /* number of the last change */
@@ -14,7 +14,7 @@ struct touched {
 };
 
 struct change {
-    struct store_impl *store;
+    struct served_impl *store;
     const struct engine_change *change;
     size_t touched; /* number of its key */
 };
@@ -68,7 +68,7 @@ static uint64_t hash_text(struct engine_text text, uint64_t seed)
     return XXH3_64bits_withSeed(text.s, text.len, seed);
 }
 
-static uint64_t hash_of(const struct store_impl *store, const struct engine_tuple *t)
+static uint64_t hash_of(const struct served_impl *store, const struct engine_tuple *t)
 {
     uint64_t seed = (uint64_t)(uintptr_t)store;
 
@@ -86,7 +86,7 @@ static bool same_key(const struct engine_tuple *a, const struct engine_tuple *b)
 }
 
 /* Its slot, or the free one where it would be. The table has room. */
-static uint32_t *slot_of(const struct group *g, const struct store_impl *store, const struct engine_tuple *t,
+static uint32_t *slot_of(const struct group *g, const struct served_impl *store, const struct engine_tuple *t,
                          uint64_t hash)
 {
     for (size_t i = hash & (g->nslots - 1);; i = (i + 1) & (g->nslots - 1)) {
@@ -157,7 +157,7 @@ struct state {
     struct engine_text condition, context;
 };
 
-static struct state state_of(const struct group *g, struct store_impl *store, const struct engine_tuple *t)
+static struct state state_of(const struct group *g, struct served_impl *store, const struct engine_tuple *t)
 {
     struct state now = {.present = false};
     uint32_t slot = g->nslots ? *slot_of(g, store, t, hash_of(store, t)) : 0;
@@ -185,7 +185,7 @@ static enum verdict judge(const struct group *g, struct job *job, const struct e
     return job->ignore_duplicate && !job->other_condition ? IGNORED : REFUSED;
 }
 
-static void take(struct group *g, struct store_impl *store, const struct engine_change *c)
+static void take(struct group *g, struct served_impl *store, const struct engine_change *c)
 {
     uint64_t hash = hash_of(store, &c->tuple);
     uint32_t *slot = slot_of(g, store, &c->tuple, hash);
@@ -213,7 +213,7 @@ static void put_job(struct group *g, struct job *job)
 
 enum status group_add(struct group *g, struct job *job, struct err *err)
 {
-    struct store_impl *store = job->store->impl;
+    struct served_impl *store = job->store->impl;
     size_t i = 0;
 
     if (!room(g, job->nchanges))
@@ -271,7 +271,7 @@ void group_fill(struct group *g, int64_t first_id, struct commit_batch *batch)
 /* The changes of one store, in order; its own are marked as done. */
 static enum status apply_store(struct group *g, size_t from, uint64_t revision, struct err *err)
 {
-    struct store_impl *store = g->changes[from].store;
+    struct served_impl *store = g->changes[from].store;
     size_t n = 0;
 
     for (size_t i = from; i < g->nchanges; i++)

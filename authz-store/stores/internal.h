@@ -15,19 +15,19 @@
 /* Threads that read decisions; each keeps its place among the readers of each store. */
 #define READERS_MAX 256
 
-struct store_impl {
-    struct store pub; /* first: a store is its impl */
+struct served_impl {
+    struct served pub; /* first: a store is its impl */
     struct stores *stores;
     atomic_uint pins;
     struct engine_reader *readers[READERS_MAX]; /* by the thread's number; made and used by that thread alone */
 
-    pthread_rwlock_t lock;       /* models, assertions */
-    struct store_model **models; /* oldest first; each lives as long as the store */
+    pthread_rwlock_t lock;        /* models, assertions */
+    struct served_model **models; /* oldest first; each lives as long as the store */
     size_t nmodels, models_cap;
     json_t *assertions; /* by model id */
 
     struct engine_reader *find; /* the keeper's */
-    struct store_impl *dead;    /* the next in the list of those that wait for their last pin */
+    struct served_impl *dead;   /* the next in the list of those that wait for their last pin */
 };
 
 struct queue {
@@ -43,10 +43,10 @@ struct stores {
     struct admin *admin;
     char holder[128], token_key[80];
 
-    pthread_rwlock_t lock;     /* the table */
-    struct store_impl **table; /* sorted by id */
+    pthread_rwlock_t lock;      /* the table */
+    struct served_impl **table; /* sorted by id */
     size_t n, cap;
-    struct store_impl *dead; /* the keeper's: deleted, still pinned or to be freed */
+    struct served_impl *dead; /* the keeper's: deleted, still pinned or to be freed */
 
     struct queue writes, reads;
     pthread_t keeper, *readers;
@@ -63,20 +63,20 @@ struct stores {
 };
 
 /* table.c */
-struct store_impl *store_impl_new(struct stores *s, const char *id, const char *name, int64_t created_us,
-                                  int64_t updated_us); /* NULL: no memory */
-void store_impl_free(struct store_impl *store);
+struct served_impl *served_impl_new(struct stores *s, const char *id, const char *name, int64_t created_us,
+                                    int64_t updated_us); /* NULL: no memory */
+void served_impl_free(struct served_impl *store);
 /* The keeper, in no hurry: neither pins. */
-struct store_impl *table_find(struct stores *s, const char *id);
-bool table_add(struct stores *s, struct store_impl *store);
-void table_remove(struct stores *s, struct store_impl *store); /* into `dead` */
-void table_bury(struct stores *s);                             /* frees the dead that nobody pins */
+struct served_impl *table_find(struct stores *s, const char *id);
+bool table_add(struct stores *s, struct served_impl *store);
+void table_remove(struct stores *s, struct served_impl *store); /* into `dead` */
+void table_bury(struct stores *s);                              /* frees the dead that nobody pins */
 
 /* models.c, the keeper */
-void store_models_free(struct store_impl *store);
-enum status store_model_add(struct store_impl *store, const char *id, struct model *model, json_t *json,
-                            struct err *err); /* takes both over, unless it fails */
-enum status store_assertions_set(struct store_impl *store, const char *model_id, json_t *json, struct err *err);
+void served_models_free(struct served_impl *store);
+enum status served_model_add(struct served_impl *store, const char *id, struct model *model, json_t *json,
+                             struct err *err); /* takes both over, unless it fails */
+enum status served_assertions_set(struct served_impl *store, const char *model_id, json_t *json, struct err *err);
 
 /* queue.c */
 void queue_init(struct queue *q, size_t max);

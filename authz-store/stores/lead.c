@@ -126,9 +126,9 @@ static enum status create_store(struct keeper *k, struct job *job, int64_t id, s
 {
     make_ulid(id, job->id);
     job->created_us = job->updated_us = id;
-    struct store_impl *store = store_impl_new(k->s, job->id, job->name, id, id);
+    struct served_impl *store = served_impl_new(k->s, job->id, job->name, id, id);
     if (!store || engine_load_end(store->pub.engine, (uint64_t)id) != ENGINE_OK) {
-        store_impl_free(store);
+        served_impl_free(store);
         return err_set(err, ST_NOMEM, NULL, "no memory for a store");
     }
     mono_us sent = clock_mono_us();
@@ -136,7 +136,7 @@ static enum status create_store(struct keeper *k, struct job *job, int64_t id, s
     st = committed(k, sent, id, st);
     if (st == ST_OK && table_add(k->s, store))
         return ST_OK;
-    store_impl_free(store);
+    served_impl_free(store);
     return st == ST_OK ? err_set(err, ST_NOMEM, NULL, "no memory for a store") : st;
 }
 
@@ -164,7 +164,7 @@ static enum status write_model(struct keeper *k, struct job *job, int64_t id, st
     enum status st = commit_model(k->pg, k->epoch, id, job->store->id, job->id, text, statement(k), err);
     st = committed(k, sent, id, st);
     if (st == ST_OK)
-        st = store_model_add(job->store->impl, job->id, job->model, json_incref(job->json), err);
+        st = served_model_add(job->store->impl, job->id, job->model, json_incref(job->json), err);
     if (st == ST_OK)
         job->model = NULL;
     free(text);
@@ -181,7 +181,7 @@ static enum status write_assertions(struct keeper *k, struct job *job, int64_t i
     enum status st = commit_assertions(k->pg, k->epoch, id, job->store->id, job->name, text, statement(k), err);
     st = committed(k, sent, id, st);
     if (st == ST_OK)
-        st = store_assertions_set(job->store->impl, job->name, job->json, err);
+        st = served_assertions_set(job->store->impl, job->name, job->json, err);
     free(text);
     return st;
 }

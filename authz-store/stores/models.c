@@ -3,7 +3,7 @@
 
 #include "authz-store/stores/internal.h"
 
-static size_t place_of(const struct store_impl *store, const char *id)
+static size_t place_of(const struct served_impl *store, const char *id)
 {
     size_t low = 0, high = store->nmodels;
 
@@ -17,10 +17,10 @@ static size_t place_of(const struct store_impl *store, const char *id)
     return low;
 }
 
-const struct store_model *store_model(struct store *store, const char *id)
+const struct served_model *served_model(struct served *store, const char *id)
 {
-    struct store_impl *impl = store->impl;
-    const struct store_model *found = NULL;
+    struct served_impl *impl = store->impl;
+    const struct served_model *found = NULL;
 
     pthread_rwlock_rdlock(&impl->lock);
     if (!id || !*id) {
@@ -35,9 +35,9 @@ const struct store_model *store_model(struct store *store, const char *id)
     return found;
 }
 
-size_t store_models(struct store *store, const char *before, const struct store_model **out, size_t n)
+size_t served_models(struct served *store, const char *before, const struct served_model **out, size_t n)
 {
-    struct store_impl *impl = store->impl;
+    struct served_impl *impl = store->impl;
     size_t found = 0;
 
     pthread_rwlock_rdlock(&impl->lock);
@@ -47,9 +47,9 @@ size_t store_models(struct store *store, const char *before, const struct store_
     return found;
 }
 
-json_t *store_assertions(struct store *store, const char *model_id)
+json_t *served_assertions(struct served *store, const char *model_id)
 {
-    struct store_impl *impl = store->impl;
+    struct served_impl *impl = store->impl;
 
     pthread_rwlock_rdlock(&impl->lock);
     json_t *json = json_incref(json_object_get(impl->assertions, model_id));
@@ -58,17 +58,17 @@ json_t *store_assertions(struct store *store, const char *model_id)
 }
 
 /* Ids rise, so that the new one is the last; the list is grown before the lock is taken, since readers wait for it. */
-static bool append(struct store_impl *store, struct store_model *model)
+static bool append(struct served_impl *store, struct served_model *model)
 {
-    struct store_model **old = NULL;
+    struct served_model **old = NULL;
 
     if (store->nmodels == store->models_cap) {
         size_t cap = store->models_cap ? 2 * store->models_cap : 4;
-        struct store_model **grown = calloc(cap, sizeof(struct store_model *));
+        struct served_model **grown = calloc(cap, sizeof(struct served_model *));
         if (!grown)
             return false;
         if (store->nmodels)
-            memcpy(grown, store->models, store->nmodels * sizeof(struct store_model *));
+            memcpy(grown, store->models, store->nmodels * sizeof(struct served_model *));
         pthread_rwlock_wrlock(&store->lock);
         old = store->models;
         store->models = grown;
@@ -78,17 +78,17 @@ static bool append(struct store_impl *store, struct store_model *model)
     }
     pthread_rwlock_wrlock(&store->lock);
     size_t at = place_of(store, model->id);
-    memmove(store->models + at + 1, store->models + at, (store->nmodels - at) * sizeof(struct store_model *));
+    memmove(store->models + at + 1, store->models + at, (store->nmodels - at) * sizeof(struct served_model *));
     store->models[at] = model;
     store->nmodels++;
     pthread_rwlock_unlock(&store->lock);
     return true;
 }
 
-enum status store_model_add(struct store_impl *store, const char *id, struct model *model, json_t *json,
-                            struct err *err)
+enum status served_model_add(struct served_impl *store, const char *id, struct model *model, json_t *json,
+                             struct err *err)
 {
-    struct store_model *m = calloc(1, sizeof *m);
+    struct served_model *m = calloc(1, sizeof *m);
     struct rules *rules = m ? rules_new(store->pub.engine, model) : NULL;
 
     if (rules) {
@@ -104,10 +104,10 @@ enum status store_model_add(struct store_impl *store, const char *id, struct mod
     return err_set(err, ST_NOMEM, NULL, "no memory for model %s of store %s", id, store->pub.id);
 }
 
-void store_models_free(struct store_impl *store)
+void served_models_free(struct served_impl *store)
 {
     for (size_t i = 0; i < store->nmodels; i++) {
-        struct store_model *m = store->models[i];
+        struct served_model *m = store->models[i];
         rules_free((struct rules *)(uintptr_t)m->rules);
         model_free((struct model *)(uintptr_t)m->model);
         json_decref((json_t *)(uintptr_t)m->json);
@@ -117,7 +117,7 @@ void store_models_free(struct store_impl *store)
 }
 
 /* Readers get references, whose count is atomic; the object itself is under the lock. */
-enum status store_assertions_set(struct store_impl *store, const char *model_id, json_t *json, struct err *err)
+enum status served_assertions_set(struct served_impl *store, const char *model_id, json_t *json, struct err *err)
 {
     pthread_rwlock_wrlock(&store->lock);
     bool ok = json_object_set(store->assertions, model_id, json) == 0;

@@ -13,12 +13,12 @@ struct reading {
     struct stores *s;
     struct sweep *sweep;
     bool follow;
-    struct store_impl *last; /* of the row before */
+    struct served_impl *last; /* of the row before */
     uint64_t tuples, estimate;
     mono_us began, told;
 
     /* follow: changes of one store that wait to be applied together */
-    struct store_impl *store;
+    struct served_impl *store;
     struct engine_change changes[APPLY_MAX];
     size_t n;
     int64_t change, applied;
@@ -44,7 +44,7 @@ static enum status no_memory(struct err *err)
     return err_set(err, ST_NOMEM, NULL, "no memory for what Postgres holds");
 }
 
-static struct store_impl *find(struct reading *r, const char *id)
+static struct served_impl *find(struct reading *r, const char *id)
 {
     if (!r->last || strcmp(r->last->pub.id, id) != 0)
         r->last = table_find(r->s, id);
@@ -55,7 +55,7 @@ static enum status take_store(void *arg, const char *id, const char *name, int64
                               bool deleted, bool swept, struct err *err)
 {
     struct reading *r = arg;
-    struct store_impl *store = find(r, id);
+    struct served_impl *store = find(r, id);
 
     if (deleted && store) {
         table_remove(r->s, store);
@@ -65,27 +65,27 @@ static enum status take_store(void *arg, const char *id, const char *name, int64
         return swept || sweep_add(r->sweep, id) ? ST_OK : no_memory(err);
     if (store)
         return ST_OK;
-    store = store_impl_new(r->s, id, name, created_us, updated_us);
+    store = served_impl_new(r->s, id, name, created_us, updated_us);
     if (store && table_add(r->s, store))
         return ST_OK;
-    store_impl_free(store);
+    served_impl_free(store);
     return no_memory(err);
 }
 
 static enum status take_model(void *arg, const char *store_id, const char *id, const char *json, struct err *err)
 {
     struct reading *r = arg;
-    struct store_impl *store = find(r, store_id);
+    struct served_impl *store = find(r, store_id);
     struct model *model = NULL;
     struct model_err why;
 
-    if (!store || store_model(&store->pub, id))
+    if (!store || served_model(&store->pub, id))
         return ST_OK;
     if (!model_parse(&model, json, strlen(json), &why))
         return err_set(err, *why.code ? ST_FATAL : ST_NOMEM, NULL, "model %s of store %s cannot be read: %s", id,
                        store_id, why.text);
     json_t *tree = json_loads(json, JSON_ALLOW_NUL, NULL);
-    enum status st = tree ? store_model_add(store, id, model, tree, err) : no_memory(err);
+    enum status st = tree ? served_model_add(store, id, model, tree, err) : no_memory(err);
     if (st != ST_OK) {
         json_decref(tree);
         model_free(model);
@@ -97,12 +97,12 @@ static enum status take_assertions(void *arg, const char *store_id, const char *
                                    struct err *err)
 {
     struct reading *r = arg;
-    struct store_impl *store = find(r, store_id);
+    struct served_impl *store = find(r, store_id);
     json_t *tree = store ? json_loads(json, JSON_ALLOW_NUL, NULL) : NULL;
 
     if (!store)
         return ST_OK;
-    enum status st = tree ? store_assertions_set(store, model, tree, err) : no_memory(err);
+    enum status st = tree ? served_assertions_set(store, model, tree, err) : no_memory(err);
     json_decref(tree);
     return st;
 }
@@ -133,7 +133,7 @@ static struct engine_text text_of(const char *s)
 static enum status load_tuple(void *arg, const struct load_tuple *t, struct err *err)
 {
     struct reading *r = arg;
-    struct store_impl *store = find(r, t->store);
+    struct served_impl *store = find(r, t->store);
     const struct engine_tuple tuple = {.object = text_of(t->object),
                                        .relation = text_of(t->relation),
                                        .subject = text_of(t->subject),
@@ -189,7 +189,7 @@ static enum status apply(struct reading *r, struct err *err)
 static enum status follow_tuple(void *arg, const struct load_tuple *t, struct err *err)
 {
     struct reading *r = arg;
-    struct store_impl *store = find(r, t->store);
+    struct served_impl *store = find(r, t->store);
     enum status st = ST_OK;
 
     if (!store)

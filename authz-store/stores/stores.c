@@ -110,9 +110,9 @@ void stores_stop(struct stores *s, mono_us deadline)
     while (s->n)
         table_remove(s, s->table[s->n - 1]);
     while (s->dead) {
-        struct store_impl *store = s->dead;
+        struct served_impl *store = s->dead;
         s->dead = store->dead;
-        store_impl_free(store);
+        served_impl_free(store);
     }
     free(s->table);
     queue_free(&s->writes);

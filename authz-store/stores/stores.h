@@ -63,8 +63,8 @@ void stores_stop(struct stores *s, mono_us deadline);
 /* Whether loading or writing failed for good (the log says why): the process should end with EXIT_FAILED. */
 bool stores_failed(const struct stores *s);
 
-/* ---- a store, pinned by whoever looks at it ---- */
-struct store {
+/* ---- a store, pinned by whoever looks at it (struct store is common/store's) ---- */
+struct served {
     char id[STORE_ID_LEN + 1];
     char *name;
     int64_t created_us, updated_us; /* Unix time */
@@ -72,20 +72,20 @@ struct store {
     void *impl;
 };
 /* NULL: no such store (deleted ones too). Lock-free for the caller or nearly so; put back on the same thread. */
-struct store *stores_get(struct stores *s, const char *id);
-void stores_put(struct store *store); /* accepts NULL */
+struct served *stores_get(struct stores *s, const char *id);
+void stores_put(struct served *store); /* accepts NULL */
 /* A reader of this store's engine for the calling thread, kept from call to call; NULL: no memory. */
-struct engine_reader *store_reader(struct store *store);
+struct engine_reader *served_reader(struct served *store);
 
 /* ---- models: immutable ---- */
-struct store_model {
+struct served_model {
     char id[STORE_ID_LEN + 1];
     const struct model *model;
     const struct rules *rules;
     const json_t *json; /* as it was written, with its id */
 };
 /* id NULL or "": the latest. NULL: none such. Valid as long as the store is pinned. */
-const struct store_model *store_model(struct store *store, const char *id);
+const struct served_model *served_model(struct served *store, const char *id);
 
 /* ---- jobs ---- */
 enum job_kind {
@@ -100,7 +100,7 @@ enum job_kind {
 
 struct job {
     enum job_kind kind;
-    struct store *store; /* pinned by the job's owner; NULL for JOB_CREATE_STORE */
+    struct served *store; /* pinned by the job's owner; NULL for JOB_CREATE_STORE */
     mono_us deadline;
     /* in; all of it belongs to the owner and must live until done */
     const char *name; /* of a store; model id of assertions */
@@ -133,10 +133,10 @@ struct job {
 void stores_submit(struct stores *s, struct job *job);
 
 /* Answered from memory, by id; `after` NULL = first. Number of stores given; each pinned. name NULL = all. */
-size_t stores_list(struct stores *s, const char *after, const char *name, struct store **out, size_t n);
-size_t store_models(struct store *store, const char *before, const struct store_model **out,
-                    size_t n);                                       /* newest first */
-json_t *store_assertions(struct store *store, const char *model_id); /* a new reference; NULL = none */
+size_t stores_list(struct stores *s, const char *after, const char *name, struct served **out, size_t n);
+size_t served_models(struct served *store, const char *before, const struct served_model **out,
+                     size_t n);                                        /* newest first */
+json_t *served_assertions(struct served *store, const char *model_id); /* a new reference; NULL = none */
 
 /* Tokens of pages: `text` sealed for `scope` ("read 01H..", constant for one kind of list); opened only whole and
  * unchanged, by any process on the same schema. malloc'd; NULL: no memory; unseal: not one of ours. */

@@ -42,9 +42,9 @@ static int thread_number(void)
     return number;
 }
 
-struct engine_reader *store_reader(struct store *store)
+struct engine_reader *served_reader(struct served *store)
 {
-    struct store_impl *impl = store->impl;
+    struct served_impl *impl = store->impl;
     int n = thread_number();
 
     if (n < 0)
@@ -56,10 +56,10 @@ struct engine_reader *store_reader(struct store *store)
 
 /* ---- a store ---- */
 
-struct store_impl *store_impl_new(struct stores *s, const char *id, const char *name, int64_t created_us,
-                                  int64_t updated_us)
+struct served_impl *served_impl_new(struct stores *s, const char *id, const char *name, int64_t created_us,
+                                    int64_t updated_us)
 {
-    struct store_impl *store = calloc(1, sizeof *store);
+    struct served_impl *store = calloc(1, sizeof *store);
 
     if (!store)
         return NULL;
@@ -76,18 +76,18 @@ struct store_impl *store_impl_new(struct stores *s, const char *id, const char *
         store->find = engine_reader_new(store->pub.engine);
     if (store->pub.name && store->find && store->assertions)
         return store;
-    store_impl_free(store);
+    served_impl_free(store);
     return NULL;
 }
 
-void store_impl_free(struct store_impl *store)
+void served_impl_free(struct served_impl *store)
 {
     if (!store)
         return;
     for (int i = 0; i < READERS_MAX; i++)
         engine_reader_free(store->readers[i]);
     engine_reader_free(store->find);
-    store_models_free(store);
+    served_models_free(store);
     engine_free(store->pub.engine);
     json_decref(store->assertions);
     pthread_rwlock_destroy(&store->lock);
@@ -112,30 +112,30 @@ static size_t place_of(const struct stores *s, const char *id)
     return low;
 }
 
-struct store_impl *table_find(struct stores *s, const char *id)
+struct served_impl *table_find(struct stores *s, const char *id)
 {
     size_t at = place_of(s, id);
 
     return at < s->n && strcmp(s->table[at]->pub.id, id) == 0 ? s->table[at] : NULL;
 }
 
-struct store *stores_get(struct stores *s, const char *id)
+struct served *stores_get(struct stores *s, const char *id)
 {
     pthread_rwlock_rdlock(&s->lock);
-    struct store_impl *store = table_find(s, id);
+    struct served_impl *store = table_find(s, id);
     if (store)
         atomic_fetch_add_explicit(&store->pins, 1, memory_order_relaxed);
     pthread_rwlock_unlock(&s->lock);
     return store ? &store->pub : NULL;
 }
 
-void stores_put(struct store *store)
+void stores_put(struct served *store)
 {
     if (store)
-        atomic_fetch_sub_explicit(&((struct store_impl *)store->impl)->pins, 1, memory_order_release);
+        atomic_fetch_sub_explicit(&((struct served_impl *)store->impl)->pins, 1, memory_order_release);
 }
 
-size_t stores_list(struct stores *s, const char *after, const char *name, struct store **out, size_t n)
+size_t stores_list(struct stores *s, const char *after, const char *name, struct served **out, size_t n)
 {
     size_t found = 0;
 
@@ -153,14 +153,14 @@ size_t stores_list(struct stores *s, const char *after, const char *name, struct
     return found;
 }
 
-bool table_add(struct stores *s, struct store_impl *store)
+bool table_add(struct stores *s, struct served_impl *store)
 {
     bool ok = true;
 
     pthread_rwlock_wrlock(&s->lock);
     if (s->n == s->cap) {
         size_t cap = s->cap ? 2 * s->cap : 16;
-        struct store_impl **table = realloc(s->table, cap * sizeof(struct store_impl *));
+        struct served_impl **table = realloc(s->table, cap * sizeof(struct served_impl *));
         ok = table != NULL;
         if (ok) {
             s->table = table;
@@ -169,7 +169,7 @@ bool table_add(struct stores *s, struct store_impl *store)
     }
     if (ok) {
         size_t at = place_of(s, store->pub.id);
-        memmove(s->table + at + 1, s->table + at, (s->n - at) * sizeof(struct store_impl *));
+        memmove(s->table + at + 1, s->table + at, (s->n - at) * sizeof(struct served_impl *));
         s->table[at] = store;
         s->n++;
     }
@@ -177,11 +177,11 @@ bool table_add(struct stores *s, struct store_impl *store)
     return ok;
 }
 
-void table_remove(struct stores *s, struct store_impl *store)
+void table_remove(struct stores *s, struct served_impl *store)
 {
     pthread_rwlock_wrlock(&s->lock);
     size_t at = place_of(s, store->pub.id);
-    memmove(s->table + at, s->table + at + 1, (s->n - at - 1) * sizeof(struct store_impl *));
+    memmove(s->table + at, s->table + at + 1, (s->n - at - 1) * sizeof(struct served_impl *));
     s->n--;
     pthread_rwlock_unlock(&s->lock);
     store->dead = s->dead;
@@ -190,13 +190,13 @@ void table_remove(struct stores *s, struct store_impl *store)
 
 void table_bury(struct stores *s)
 {
-    for (struct store_impl **at = &s->dead; *at;) {
-        struct store_impl *store = *at;
+    for (struct served_impl **at = &s->dead; *at;) {
+        struct served_impl *store = *at;
         if (atomic_load_explicit(&store->pins, memory_order_acquire) != 0) {
             at = &store->dead;
             continue;
         }
         *at = store->dead;
-        store_impl_free(store);
+        served_impl_free(store);
     }
 }
