@@ -84,6 +84,7 @@ void queue_free(struct queue *q);
 bool queue_put(struct queue *q, struct job *job); /* false: full or closed */
 /* Waits until there is a job, or `deadline`, or the queue is closed; NULL then. */
 struct job *queue_take(struct queue *q, mono_us deadline);
+void queue_rest(struct queue *q, mono_us deadline); /* until then, or until it is closed */
 struct job *queue_poll(struct queue *q);
 void queue_close(struct queue *q);
 void job_end(struct job *job, enum status st, const char *why); /* `why` NULL = err is filled */

@@ -10,19 +10,29 @@
 #define CONNECT_MS 5000
 #define RETRY_BASE_MS 50
 #define RETRY_CAP_MS 2000
+#define REST_MS 50
 
 static bool ending(const struct keeper *k)
 {
     return atomic_load(&k->s->stopping);
 }
 
-/* Until then, or until the process is to end, which closes the queue. */
-static void rest(struct keeper *k, mono_us until)
+/* A change waits for Postgres to come back as long as no other process can have become the active one. */
+static void refuse_waiting(struct keeper *k)
 {
     struct job *job;
 
-    while (!ending(k) && clock_mono_us() < until && (job = queue_take(&k->s->writes, until)))
+    while (clock_mono_us() >= atomic_load(&k->s->serve_until) && (job = queue_poll(&k->s->writes)))
         job_end(job, ST_RETRY, "this process takes no changes now");
+}
+
+/* Until then, or until the process is to end, which closes the queue. */
+static void rest(struct keeper *k, mono_us until)
+{
+    while (!ending(k) && clock_mono_us() < until) {
+        queue_rest(&k->s->writes, deadline_min(until, deadline_in_ms(REST_MS)));
+        refuse_waiting(k);
+    }
 }
 
 /* ---- what was sent and not answered ---- */
@@ -147,6 +157,8 @@ static enum status stand_by(struct keeper *k, struct err *err)
         (void)snprintf(k->s->token_key, sizeof k->s->token_key, "%s", now.token_key);
         if (!same_holder(&now, &seen))
             since = clock_mono_us();
+        if (now.epoch != seen.epoch && now.epoch != k->epoch && !now.released)
+            log_info("standing by", "active", now.holder, NULL);
         seen = now;
         if (now.epoch != k->sent_epoch && (st = settle_ended(k, err)) != ST_OK)
             return st;
@@ -204,14 +216,6 @@ static enum status round_of(struct keeper *k, struct err *err)
     st = lead(k, err);
     atomic_store(&k->s->writing, false);
     return st;
-}
-
-static void refuse_waiting(struct keeper *k)
-{
-    struct job *job;
-
-    while ((job = queue_poll(&k->s->writes)))
-        job_end(job, ST_RETRY, "this process takes no changes now");
 }
 
 static void keep(struct keeper *k)

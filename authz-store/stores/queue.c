@@ -54,6 +54,14 @@ struct job *queue_take(struct queue *q, mono_us deadline)
     return job;
 }
 
+void queue_rest(struct queue *q, mono_us deadline)
+{
+    pthread_mutex_lock(&q->lock);
+    while (!q->closed && wait_cond(&q->wake, &q->lock, deadline))
+        ;
+    pthread_mutex_unlock(&q->lock);
+}
+
 struct job *queue_poll(struct queue *q)
 {
     pthread_mutex_lock(&q->lock);

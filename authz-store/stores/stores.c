@@ -31,6 +31,12 @@ bool stores_failed(const struct stores *s)
     return atomic_load(&s->failed);
 }
 
+/* Postgres may be gone for a moment: changes wait, as decisions go on. */
+static bool takes_changes(const struct stores *s)
+{
+    return atomic_load(&s->writing) || clock_mono_us() < atomic_load(&s->serve_until);
+}
+
 void stores_submit(struct stores *s, struct job *job)
 {
     bool read = job->kind == JOB_READ || job->kind == JOB_READ_CHANGES;
@@ -38,7 +44,7 @@ void stores_submit(struct stores *s, struct job *job)
 
     if (atomic_load(&s->stopping))
         job_end(job, ST_RETRY, "this process is ending");
-    else if (!read && !atomic_load(&s->writing))
+    else if (!read && !takes_changes(s))
         job_end(job, ST_RETRY, "this process takes no changes now");
     else if (!queue_put(q, job))
         job_end(job, ST_THROTTLED, read ? "too many reads wait" : "too many changes wait");

@@ -50,7 +50,7 @@ static enum status write_with(struct world *w, struct engine_change *changes, si
 
 static void test_a_write_is_whole_or_not_at_all(void **state)
 {
-    struct world w;
+    static struct world w;
     struct job job;
     begin(&w, state);
     struct engine_change one[] = {authz_change(false, "doc:1", "viewer", "user:a"),
@@ -80,7 +80,7 @@ static void test_a_write_is_whole_or_not_at_all(void **state)
 
 static void test_conditions_are_told_apart_by_meaning(void **state)
 {
-    struct world w;
+    static struct world w;
     struct job job;
     begin(&w, state);
     struct engine_change first = conditional(false, "doc:1", "c", "{\"a\":1,\"b\":[2.5]}");
@@ -141,7 +141,7 @@ static void *act(void *arg)
  */
 static void test_writes_that_meet_are_decided_one_after_the_other(void **state)
 {
-    struct world w;
+    static struct world w;
     struct actor actors[ACTORS];
     int changed = 0;
     begin(&w, state);
@@ -197,7 +197,7 @@ static void *watch(void *arg)
 
 static void test_readers_see_whole_writes(void **state)
 {
-    struct world w;
+    static struct world w;
     struct watcher watchers[3];
     atomic_bool stop = false;
     struct job job;
@@ -257,7 +257,7 @@ static void put_many(struct world *w, const char *type, int n)
 
 static void test_read_by_pages(void **state)
 {
-    struct world w;
+    static struct world w;
     json_t *all;
     begin(&w, state);
     put_many(&w, "doc", 25);
@@ -289,7 +289,7 @@ static void test_read_by_pages(void **state)
 
 static void test_tokens_of_others_are_refused(void **state)
 {
-    struct world w;
+    static struct world w;
     begin(&w, state);
     put_many(&w, "doc", 3);
     struct served *other = authz_store_new(w.s, "other");
@@ -325,7 +325,7 @@ static void test_tokens_of_others_are_refused(void **state)
 
 static void test_read_changes(void **state)
 {
-    struct world w;
+    static struct world w;
     json_t *all;
     begin(&w, state);
     put_many(&w, "doc", 10);
@@ -384,7 +384,7 @@ static const char *put_model(struct world *w, struct served *store)
 
 static void test_a_restart_finds_everything(void **state)
 {
-    struct world w;
+    static struct world w;
     const char *models[5];
     begin(&w, state);
     put_many(&w, "doc", 40);
@@ -448,7 +448,7 @@ static void test_a_restart_finds_everything(void **state)
 
 static void test_bounds_of_the_queue(void **state)
 {
-    struct world w;
+    static struct world w;
     struct job jobs[8];
     struct authz_wait waits[8];
     struct engine_change changes[8];
