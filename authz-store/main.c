@@ -49,6 +49,7 @@ int main(int argc, char **argv)
     enum cfg_action action;
     struct err err;
 
+    stores_metrics(); /* before --help=metrics may ask for them */
     if (config_load(&settings_program, argc, argv, &cfg, &action, &err) != ST_OK) {
         fprintf(stderr, "authz-store: %s\n", err.text);
         return EXIT_USAGE;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <xxhash.h>
 
+#include "authz-store/stores/metrics.h"
+
 /* A key that the group changes. */
 struct touched {
     struct served_impl *store;
@@ -272,15 +274,18 @@ void group_fill(struct group *g, int64_t first_id, struct commit_batch *batch)
 static enum status apply_store(struct group *g, size_t from, uint64_t revision, struct err *err)
 {
     struct served_impl *store = g->changes[from].store;
-    size_t n = 0;
+    size_t n = 0, removed = 0;
 
     for (size_t i = from; i < g->nchanges; i++)
         if (g->changes[i].store == store) {
             g->apply[n++] = *g->changes[i].change;
             g->changes[i].store = NULL;
+            removed += g->changes[i].change->remove;
         }
     if (engine_apply(store->pub.engine, g->apply, n, revision) != ENGINE_OK)
         return err_set(err, ST_NOMEM, NULL, "no memory for committed changes of store %s", store->pub.id);
+    metric_add(&m_removed, (int64_t)removed);
+    metric_add(&m_written, (int64_t)(n - removed));
     return ST_OK;
 }
 

@@ -4,6 +4,8 @@
  */
 #include "authz-store/stores/keeper.h"
 
+#include "authz-store/stores/metrics.h"
+
 #include "common/base/log.h"
 #include "common/base/stop.h"
 
@@ -46,8 +48,7 @@ static void settle(struct keeper *k, enum status st, const char *why)
     group_end(k->group, st, why);
 }
 
-/* `last_id` is what the epoch in which it was sent has come to. */
-static void settle_by(struct keeper *k, int64_t last_id)
+void keeper_settle(struct keeper *k, int64_t last_id)
 {
     if (!k->unsettled)
         return;
@@ -82,6 +83,7 @@ static enum status connect(struct keeper *k, struct err *err)
     pg_close(k->pg);
     k->pg = NULL;
     enum status st = pg_open(&k->pg, &cfg, deadline, err);
+    metric_add(&m_reconnects, st == ST_OK);
     return st == ST_OK ? commit_session(k->pg, deadline, err) : st;
 }
 
@@ -113,7 +115,7 @@ static enum status settle_ended(struct keeper *k, struct err *err)
         return ST_OK;
     enum status st = leader_ended_at(k->pg, k->sent_epoch, &last_id, statement(k), err);
     if (st == ST_OK)
-        settle_by(k, last_id);
+        keeper_settle(k, last_id);
     return st;
 }
 
@@ -137,10 +139,20 @@ static enum status take(struct keeper *k, struct leader_row *seen, struct err *e
         k->next_id = seen->last_id + 1;
     if (!own || seen->last_id != known)
         atomic_store(&k->s->serve_until, 0); /* what is about to change in memory is nothing for readers */
-    st = rows_follow(k->s, k->pg, &k->sweep, &k->last_id, err);
-    if (st == ST_OK)
-        settle_by(k, seen->last_id);
-    return st;
+    k->base = seen->last_id;
+    return rows_follow(k->s, k->pg, &k->sweep, &k->last_id, err);
+}
+
+/* Postgres was restored, or a standby without the last commits was promoted: memory is no state of it. */
+static enum status begin_anew(struct keeper *k, struct err *err)
+{
+    atomic_store(&k->s->serve_until, 0);
+    settle(k, ST_UNKNOWN, "Postgres was set back while the change was being committed");
+    rows_clear(k->s);
+    k->loaded = false;
+    k->epoch = -1;
+    k->last_id = 0;
+    return err_set(err, ST_RETRY, NULL, "Postgres holds less than was committed before: everything is loaded again");
 }
 
 /* Until this process is the active one. */
@@ -154,6 +166,8 @@ static enum status stand_by(struct keeper *k, struct err *err)
         enum status st = leader_look(k->pg, &now, statement(k), err);
         if (st != ST_OK)
             return st;
+        if (now.last_id < k->last_id || now.epoch < k->epoch)
+            return begin_anew(k, err);
         (void)snprintf(k->s->token_key, sizeof k->s->token_key, "%s", now.token_key);
         if (!same_holder(&now, &seen))
             since = clock_mono_us();

@@ -27,11 +27,14 @@ struct keeper {
     int64_t sent_id, sent_epoch;
     bool unsettled;
     mono_us unknown_at;
+    int64_t base; /* the last id before the epoch that has begun */
 
     unsigned attempt;
     char complaint[1024];
 };
 
+/* keeper.c: what was sent and not answered ends, as `last_id` tells: that of the epoch in which it was sent. */
+void keeper_settle(struct keeper *k, int64_t last_id);
 /* lead.c: from when this process has become the active one, with all changes in memory, until it is to end (ST_OK),
  * another one has taken over (ST_OK) or something failed. */
 enum status lead(struct keeper *k, struct err *err) MUST_CHECK;

@@ -2,11 +2,13 @@
 #include <sys/random.h>
 
 #include "authz-store/stores/keeper.h"
+#include "authz-store/stores/metrics.h"
 #include "common/base/log.h"
 
 #define GROUP_CHANGES 4000
 #define GROUP_JOBS 256
 #define SWEEP_US 100000
+#define GAUGES_US 1000000
 
 static mono_us statement(const struct keeper *k)
 {
@@ -41,6 +43,7 @@ static enum status committed(struct keeper *k, mono_us sent, int64_t id, enum st
     } else if (st == ST_CONFLICT) {
         atomic_store(&k->s->serve_until, 0);
     } else if (st == ST_UNKNOWN) {
+        metric_add(&m_unknown, 1);
         k->unsettled = true;
         k->sent_id = id;
         k->sent_epoch = k->epoch;
@@ -61,12 +64,16 @@ static enum status commit_group(struct keeper *k, struct err *err)
         group_fill(k->group, first, &k->batch);
         st = commit_batch_send(k->pg, k->epoch, &k->batch, statement(k), err);
         st = committed(k, sent, k->batch.last_id, st);
-        if (st == ST_OK)
+        if (st == ST_OK) {
+            metric_observe_us(&m_commit_seconds, clock_mono_us() - sent);
+            metric_add(&m_commits, 1);
             st = group_apply(k->group, (uint64_t)k->last_id, err);
+        }
     }
-    if (st == ST_OK)
+    if (st == ST_OK) {
+        metric_add(&m_jobs, (int64_t)group_jobs(k->group));
         group_end(k->group, ST_OK, NULL);
-    else if (!k->unsettled)
+    } else if (!k->unsettled)
         group_end(k->group, st == ST_NOMEM ? ST_UNKNOWN : ST_RETRY, err->text);
     return st;
 }
@@ -228,6 +235,22 @@ static enum status renew(struct keeper *k, struct err *err)
     return st;
 }
 
+static void gauges(struct keeper *k)
+{
+    struct engine_size sum = {0};
+
+    for (size_t i = 0; i < k->s->n; i++) {
+        struct engine_size one = engine_size(k->s->table[i]->pub.engine);
+        sum.tuples += one.tuples;
+        sum.bytes += one.bytes;
+        sum.garbage += one.garbage;
+    }
+    metric_set(&m_stores, (double)k->s->n);
+    metric_set(&m_tuples, (double)sum.tuples);
+    metric_set(&m_bytes, (double)sum.bytes);
+    metric_set(&m_garbage, (double)sum.garbage);
+}
+
 /* Nothing is to be done: what deleted stores have left goes. */
 static enum status tidy(struct keeper *k, struct err *err)
 {
@@ -271,13 +294,17 @@ static bool closed_and_empty(struct keeper *k, const struct job *job)
 
 enum status lead(struct keeper *k, struct err *err)
 {
-    mono_us beat_us = k->s->cfg->lease_ms * 1000 / 4;
+    mono_us beat_us = k->s->cfg->lease_ms * 1000 / 4, tell = 0;
     char epoch[24];
     enum status st = ST_OK;
 
     alive(k, k->sent);
     atomic_store(&k->s->writing, true);
+    keeper_settle(k, k->base);
     stores_tell(k->s, "");
+    metric_add(&m_takeovers, 1);
+    metric_set(&m_epoch, (double)k->epoch);
+    metric_set(&m_active, 1);
     (void)snprintf(epoch, sizeof epoch, "%lld", (long long)k->epoch);
     log_info("active", "epoch", epoch, "holder", k->s->holder, NULL);
     while (st == ST_OK && !over(k)) {
@@ -291,8 +318,13 @@ enum status lead(struct keeper *k, struct err *err)
             st = tidy(k, err);
         if (st == ST_OK && clock_mono_us() >= k->sent + beat_us)
             st = renew(k, err);
+        if (clock_mono_us() >= tell) {
+            gauges(k);
+            tell = clock_mono_us() + GAUGES_US;
+        }
     }
     atomic_store(&k->s->writing, false);
+    metric_set(&m_active, 0);
     if (st == ST_OK) {
         atomic_store(&k->s->serve_until, 0);
         struct err ignored;

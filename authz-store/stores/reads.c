@@ -3,6 +3,7 @@
 
 #include "authz-store/durable/pages.h"
 #include "authz-store/stores/internal.h"
+#include "authz-store/stores/metrics.h"
 
 #define SCOPE_MAX 64
 #define PAGE_DEFAULT 50
@@ -135,6 +136,7 @@ static enum status page(struct stores *s, struct pg **pg, struct job *job)
         if (st == ST_OK)
             st = job->kind == JOB_READ ? read_page(s, *pg, job) : read_changes(s, *pg, job);
     }
+    metric_add(&m_pages, st == ST_OK);
     return st == ST_UNKNOWN ? ST_RETRY : st;
 }
 

@@ -1,6 +1,8 @@
 /* rows.c - the keeper reads what Postgres has. */
 #include "authz-store/stores/rows.h"
 
+#include "authz-store/stores/metrics.h"
+
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -220,7 +222,9 @@ static enum status end_load(struct reading *r, int64_t last_id, struct err *err)
             return no_memory(err);
     (void)snprintf(tuples, sizeof tuples, "%llu", (unsigned long long)r->tuples);
     (void)snprintf(stores, sizeof stores, "%zu", r->s->n);
-    (void)snprintf(seconds, sizeof seconds, "%.1f", (double)(clock_mono_us() - r->began) / 1e6);
+    double took = (double)(clock_mono_us() - r->began) / 1e6;
+    metric_set(&m_load_seconds, took);
+    (void)snprintf(seconds, sizeof seconds, "%.1f", took);
     log_info("loaded", "stores", stores, "tuples", tuples, "seconds", seconds, NULL);
     return ST_OK;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "authz-store/stores/internal.h"
+#include "authz-store/stores/metrics.h"
 #include "common/admin/admin.h"
 
 void stores_tell(struct stores *s, const char *why)
@@ -46,8 +47,10 @@ void stores_submit(struct stores *s, struct job *job)
         job_end(job, ST_RETRY, "this process is ending");
     else if (!read && !takes_changes(s))
         job_end(job, ST_RETRY, "this process takes no changes now");
-    else if (!queue_put(q, job))
+    else if (!queue_put(q, job)) {
+        metric_add(&m_throttled, 1);
         job_end(job, ST_THROTTLED, read ? "too many reads wait" : "too many changes wait");
+    }
 }
 
 static void name_holder(struct stores *s)

@@ -53,6 +53,8 @@ struct cfg_stores {
      "a change whose commit was not answered is reported as of unknown outcome after so long, if Postgres cannot be asked"}
 /* clang-format on */
 
+/* Registers the metrics of this room; before threads start. */
+void stores_metrics(void);
 /* Starts to load, on a thread of this room; stores_ready() tells when that is done. Conditions "stores" and "leader" of
  * `admin` (NULL = none) are kept. `cfg` must live as long. ST_NOMEM. */
 enum status stores_start(struct stores **out, const struct cfg_stores *cfg, struct admin *admin,

@@ -496,6 +496,38 @@ static void test_a_frozen_one_neither_answers_nor_writes(void **state)
     end(&w);
 }
 
+static bool is_reloaded(void *arg)
+{
+    struct world *w = arg;
+    struct served *store = stores_ready(w->s, NULL) == ST_OK ? stores_get(w->s, w->store_id) : NULL;
+    bool gone = store && !authz_has(store, "doc:2", "user:a") && authz_has(store, "doc:1", "user:a");
+
+    stores_put(store);
+    return gone;
+}
+
+/* As if a backup had been restored under it. */
+static void test_postgres_is_set_back(void **state)
+{
+    static struct world w;
+    begin(&w, state);
+    assert_int_equal(authz_write(w.s, w.store, "doc:1", "user:a"), ST_OK);
+    int64_t then = harness_sql_int(w.h, "SELECT last_id FROM relata_store.leader");
+    assert_int_equal(authz_write(w.s, w.store, "doc:2", "user:a"), ST_OK);
+    harness_sqlf(
+        w.h,
+        "BEGIN; DELETE FROM relata_store.tuple WHERE object = 'doc:2'; DELETE FROM relata_store.change WHERE id > "
+        "%lld; UPDATE relata_store.leader SET last_id = %lld; COMMIT; SELECT pg_terminate_backend(pid) FROM "
+        "pg_stat_activity WHERE application_name LIKE 'authz-store%%' AND datname = current_database()",
+        (long long)then, (long long)then);
+    assert_eventually(is_reloaded, &w, WAIT_MS);
+    stores_put(w.store);
+    w.store = stores_get(w.s, w.store_id);
+    assert_int_equal(authz_write(w.s, w.store, "doc:3", "user:a"), ST_OK);
+    assert_memory_is_table(&w);
+    end(&w);
+}
+
 /* Both are killed and started in turn: whoever is active has all that was acknowledged. */
 static void test_two_take_turns(void **state)
 {
@@ -544,6 +576,7 @@ int main(int argc, char **argv)
         HARNESS_TEST(test_an_outcome_that_cannot_be_known_in_time, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_a_second_one_takes_over, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_a_frozen_one_neither_answers_nor_writes, HARNESS_EMPTY_DB),
+        HARNESS_TEST(test_postgres_is_set_back, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_two_take_turns, HARNESS_EMPTY_DB),
     };
 
