@@ -176,6 +176,7 @@ endef
 ARCHIVES_inventory-lister := $(BUILD)/libengine.a
 ARCHIVES_relatactl := $(BUILD)/libengine.a
 ARCHIVES_authz-store := $(BUILD)/libengine.a
+LIBS_authz-store = $(shell pkg-config --libs gnutls 2>/dev/null)
 LIBS_inventory-lister = $(LISTER_LIBS)
 ARCHIVES_drift-checker := $(BUILD)/libengine.a $(BUILD)/obj/gen/struct.pb-c.o
 $(BUILD)/obj/inventory-lister/api/openapi.o: inventory-lister/api/openapi.json

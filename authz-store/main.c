@@ -11,6 +11,8 @@
 struct parts {
     struct admin *admin;
     struct stores *stores;
+    struct api api;
+    struct http *http;
 };
 
 static enum status open_parts(struct parts *p, const struct settings *cfg, struct err *err)
@@ -19,23 +21,34 @@ static enum status open_parts(struct parts *p, const struct settings *cfg, struc
 
     if (st == ST_OK)
         st = stores_start(&p->stores, &cfg->stores, p->admin, err);
+    p->api = (struct api){.cfg = &cfg->api, .stores = p->stores};
+    const struct http_app app = api_app(&p->api);
+    if (st == ST_OK)
+        st = http_start(&p->http, &cfg->http, &app, err);
     return st;
 }
 
 static int run(const struct settings *cfg)
 {
     struct parts p = {0};
+    api_metrics_register();
     struct err err = {.status = ST_OK};
     enum status st = open_parts(&p, cfg, &err);
 
     if (st != ST_OK)
         log_err(LOG_LVL_ERROR, "cannot start", &err, NULL);
     else
-        log_info("started", "version", RELATA_VERSION, "admin", admin_url(p.admin), NULL);
-    while (st == ST_OK && stop_sleep_until(clock_mono_us() + TICK_US) == ST_OK)
+        log_info("started", "version", RELATA_VERSION, "url", http_url(p.http), "admin", admin_url(p.admin), NULL);
+    while (st == ST_OK && stop_sleep_until(clock_mono_us() + TICK_US) == ST_OK) {
         admin_alive(p.admin);
+        http_look(p.http);
+    }
     bool failed = p.stores && stores_failed(p.stores);
-    stores_stop(p.stores, deadline_in_ms(cfg->drain_timeout_ms));
+    mono_us deadline = deadline_in_ms(cfg->drain_timeout_ms);
+    if (p.http)
+        http_drain(p.http, deadline);
+    stores_stop(p.stores, deadline);
+    http_free(p.http);
     admin_stop(p.admin);
     if (st != ST_OK)
         return st == ST_CONFIG ? EXIT_USAGE : EXIT_FAILED;

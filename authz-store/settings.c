@@ -6,6 +6,8 @@
 #define AT(m) offsetof(struct settings, m)
 
 static const struct cfg_key keys[] = {
+    CFG_HTTP_KEYS(struct settings, http),
+    CFG_API_KEYS(struct settings, api),
     CFG_STORES_KEYS(struct settings, stores),
     {"stores", "drain_timeout", CFG_DURATION, AT(drain_timeout_ms), "15s", 0, 600000, NULL, NULL,
      "after SIGTERM, longest wait for requests that are begun"},
@@ -20,6 +22,8 @@ static enum status validate(const void *settings, struct err *err)
     const struct settings *s = settings;
     enum status st = pg_dsn_check(s->stores.pg_dsn, err);
 
+    if (st == ST_OK)
+        st = http_check(&s->http, err);
     return st == ST_OK ? admin_check(&s->admin, err) : st;
 }
 

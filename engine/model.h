@@ -79,6 +79,11 @@ enum model_fault {
 /* What a question or a deletion must fit: form, types, relations. */
 enum model_fault model_check_names(const struct model *m, const char *object, const char *relation, const char *subject,
                                    struct model_err *err);
+/* The same of object and relation alone. */
+enum model_fault model_check_object(const struct model *m, const char *object, const char *relation,
+                                    struct model_err *err);
+/* Whether a text has the form of a user at all: an id, type:id, type:id#relation, a wildcard. */
+bool model_user_formed(const char *user);
 /* What a write or a contextual tuple must fit besides. condition NULL: none; context: JSON object, NULL: none. */
 enum model_fault model_check_tuple(const struct model *m, const char *object, const char *relation, const char *subject,
                                    const char *condition, const char *context, struct model_err *err);

@@ -46,6 +46,9 @@ struct model {
 int model_type_find(const struct model *m, const char *name, size_t len);
 int model_relation_find(const struct model *m, int type, const char *relation);
 
+/* Whether a tuple's context fits the condition's parameters; else OpenFGA's cause. */
+bool model_context_fits(const char *name, const json_t *condition, const json_t *context, struct model_err *err);
+
 /* Turns the edges into closures and spreads `conditional`. False: no memory. */
 bool model_close(struct model *m);
 

@@ -82,10 +82,15 @@ static enum model_fault no_type(struct model_err *err, const char *of)
     return fault(err, MODEL_NO_TYPE, "type '%.*s' not found", (int)type_len(of), of);
 }
 
+bool model_user_formed(const char *user)
+{
+    return strcmp(user, "*") == 0 || is_user_id(user) || is_object(user) || is_userset(user);
+}
+
 static enum model_fault check_subject(const struct model *m, const char *s, struct model_err *err)
 {
     bool object = is_object(s), userset = is_userset(s);
-    if (strcmp(s, "*") != 0 && !is_user_id(s) && !object && !userset)
+    if (!model_user_formed(s))
         return fault(err, MODEL_MALFORMED, "the 'user' field is malformed");
     if (!object && !userset)
         return fault(err, MODEL_MALFORMED,
@@ -103,8 +108,12 @@ enum model_fault model_check_names(const struct model *m, const char *object, co
                                    struct model_err *err)
 {
     enum model_fault f = check_subject(m, subject, err);
-    if (f != MODEL_FITS)
-        return f;
+    return f != MODEL_FITS ? f : model_check_object(m, object, relation, err);
+}
+
+enum model_fault model_check_object(const struct model *m, const char *object, const char *relation,
+                                    struct model_err *err)
+{
     if (!is_object(object))
         return fault(err, MODEL_MALFORMED, "invalid 'object' field format");
     if (is_wildcard(object))
@@ -189,21 +198,15 @@ static bool forbidden(const json_t *value, char *what, size_t size)
     return false;
 }
 
-static enum model_fault check_context(const json_t *condition, const char *context, struct model_err *err)
+static enum model_fault check_context(const char *name, const json_t *condition, const char *context,
+                                      struct model_err *err)
 {
-    const json_t *parameters = json_object_get(condition, "parameters"), *value;
     json_t *given = context ? json_loads(context, 0, NULL) : NULL;
     enum model_fault f = MODEL_FITS;
-    const char *key;
     if (context && !json_is_object(given))
         f = fault(err, MODEL_CONDITION, "the context is no JSON object");
-    else if (forbidden(given, err->text, sizeof err->text))
+    else if (forbidden(given, err->text, sizeof err->text) || !model_context_fits(name, condition, given, err))
         f = MODEL_CONDITION;
-    json_object_foreach(given, key, value)
-    {
-        if (f == MODEL_FITS && !json_object_get(parameters, key))
-            f = fault(err, MODEL_CONDITION, "found invalid context parameter: %s", key);
-    }
     json_decref(given);
     return f;
 }
@@ -221,7 +224,7 @@ static enum model_fault check_condition(const struct model *m, int pair, const c
     json_array_foreach(m->pairs[pair].direct, i,
                        entry) if (type_is(entry, subject) && form_is(entry, subject) &&
                                   strcmp(text(entry, "condition"), condition ? condition : "") == 0) return condition
-        ? check_context(known, context, err)
+        ? check_context(condition, known, context, err)
         : MODEL_FITS;
     return fault(err, MODEL_CONDITION, condition ? "invalid condition for type restriction" : "condition is missing");
 }

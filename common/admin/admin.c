@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/admin/listen.h"
+#include "common/http/listen.h"
 #include "common/admin/metrics.h"
 #include "common/base/clock.h"
 

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "common/admin/metrics.h"
+#include "common/http/certs.h"
 #include "inventory-lister/callers/callers.h"
 #include "inventory-lister/http/http.h"
 
@@ -129,17 +130,6 @@ bool intake_decode_text(char *text, size_t *len);
 enum MHD_Result answer_send(struct job *job);
 /* A refusal of the server's own, counted by its metric. */
 void answer_refuse(struct job *job, struct metric *why, int status, const char *code, const char *detail);
-
-/* ---- certificates (certs.c) ---- */
-
-struct certs;
-/* ST_CONFIG names the file. */
-enum status certs_new(struct certs **out, const char *cert_file, const char *key_file, struct err *err) MUST_CHECK;
-void certs_free(struct certs *c); /* accepts NULL */
-/* Reads the files again if they changed; a pair that does not fit keeps the former one and is logged once. */
-void certs_look(struct certs *c);
-/* For MHD_OPTION_HTTPS_CERT_CALLBACK2; serves the certs that certs_new made last. */
-void *certs_callback(void);
 
 /* ---- the whole ---- */
 

@@ -8,12 +8,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/admin/listen.h"
 #include "common/base/log.h"
+#include "common/http/listen.h"
 #include "inventory-lister/http/internal.h"
 
 #define BACKLOG 1024
-#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 /* ---- the library's events ---- */
 
@@ -96,72 +95,6 @@ static void on_tick(void *arg)
 
 /* ---- listening ---- */
 
-static enum status check_socket_path(const char *path, struct err *err)
-{
-    if (path[0] != '/')
-        return err_set(err, ST_CONFIG, NULL, "http.unix_socket = \"%s\": the path must be absolute", path);
-    if (strlen(path) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
-        return err_set(err, ST_CONFIG, NULL, "http.unix_socket = \"%s\": longer than 107 bytes", path);
-    return ST_OK;
-}
-
-/* A socket file that nobody serves is a leftover; one that somebody serves is not ours. */
-static bool remove_leftover(const struct sockaddr_un *sa)
-{
-    struct stat st;
-    int fd, rc;
-
-    if (lstat(sa->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode))
-        return false;
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    rc = fd < 0 ? 0 : connect(fd, (const struct sockaddr *)sa, sizeof *sa);
-    if (fd >= 0)
-        close(fd);
-    return rc != 0 && errno == ECONNREFUSED && unlink(sa->sun_path) == 0;
-}
-
-static enum status listen_local(struct http *h, struct err *err)
-{
-    struct sockaddr_un sa = {.sun_family = AF_UNIX};
-    const char *path = h->cfg->unix_socket;
-    enum status st = check_socket_path(path, err);
-    mode_t before;
-    int fd, rc;
-
-    if (st != ST_OK)
-        return st;
-    memcpy(sa.sun_path, path, strlen(path) + 1);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    before = umask(0117);
-    rc = fd < 0 ? -1 : bind(fd, (const struct sockaddr *)&sa, sizeof sa);
-    if (rc != 0 && fd >= 0 && errno == EADDRINUSE && remove_leftover(&sa))
-        rc = bind(fd, (const struct sockaddr *)&sa, sizeof sa);
-    else if (rc != 0 && fd >= 0)
-        errno = access(path, F_OK) == 0 ? EADDRINUSE : errno;
-    umask(before);
-    if (rc != 0 || listen(fd, BACKLOG) != 0) {
-        st = err_set(err, ST_CONFIG, NULL, "cannot listen on http.unix_socket %s: %s", path, strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return st;
-    }
-    h->local_fd = fd;
-    return ST_OK;
-}
-
-static bool is_loopback(int fd)
-{
-    struct sockaddr_storage sa = {0};
-    socklen_t len = sizeof sa;
-
-    if (getsockname(fd, (struct sockaddr *)&sa, &len) != 0)
-        return false;
-    if (sa.ss_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)(const void *)&sa)->sin_addr.s_addr) >> 24 == 127;
-    return sa.ss_family == AF_INET6 &&
-           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)&sa)->sin6_addr);
-}
-
 static enum status listen_all(struct http *h, struct err *err)
 {
     const struct cfg_http *cfg = h->cfg;
@@ -169,7 +102,7 @@ static enum status listen_all(struct http *h, struct err *err)
     struct buf url;
 
     if (cfg->unix_socket[0])
-        st = listen_local(h, err);
+        st = listen_local("http.unix_socket", cfg->unix_socket, BACKLOG, &h->local_fd, err);
     if (st != ST_OK || !cfg->listen[0]) {
         buf_addf(&h->url, "unix:%s", cfg->unix_socket);
         return st;
@@ -179,7 +112,7 @@ static enum status listen_all(struct http *h, struct err *err)
     if (st == ST_OK)
         buf_addf(&h->url, "%s%s", h->certs ? "https" : "http", buf_str(&url) + strlen("http"));
     buf_release(&url);
-    if (st == ST_OK && callers_anonymous(h->callers) && !is_loopback(h->tcp_fd))
+    if (st == ST_OK && callers_anonymous(h->callers) && !listen_is_loopback(h->tcp_fd))
         st =
             err_set(err, ST_CONFIG, NULL,
                     "callers.anonymous with http.listen = \"%s\": whoever reaches that address would have every right; "
@@ -205,7 +138,7 @@ enum status http_check(const struct cfg_http *cfg, struct err *err)
     if (cfg->listen[0])
         st = listen_check("http.listen", cfg->listen, err);
     if (st == ST_OK && cfg->unix_socket[0])
-        st = check_socket_path(cfg->unix_socket, err);
+        st = listen_check_local("http.unix_socket", cfg->unix_socket, err);
     if (st == ST_OK && cfg->url_file[0])
         st = listen_check_url("http.url_file", cfg->url_file, err);
     if (st == ST_OK && cfg->cert_file[0])

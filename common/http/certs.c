@@ -1,11 +1,14 @@
+#include "common/http/certs.h"
+
 #include <gnutls/abstract.h>
 #include <gnutls/gnutls.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/file.h"
 #include "common/base/log.h"
-#include "inventory-lister/http/internal.h"
 
 #define PEM_MAX (256U * 1024)
 #define CHAIN_MAX 16

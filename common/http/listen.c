@@ -1,12 +1,14 @@
-#include "common/admin/listen.h"
+#include "common/http/listen.h"
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 struct address {
@@ -171,4 +173,71 @@ enum status listen_write_url(const char *setting, const char *path, const char *
         unlink(fresh.data);
     buf_release(&fresh);
     return st;
+}
+
+/* ---- Unix sockets ---- */
+
+enum status listen_check_local(const char *setting, const char *path, struct err *err)
+{
+    if (path[0] != '/')
+        return err_set(err, ST_CONFIG, NULL, "%s = \"%s\": the path must be absolute", setting, path);
+    if (strlen(path) >= sizeof((struct sockaddr_un *)NULL)->sun_path)
+        return err_set(err, ST_CONFIG, NULL, "%s = \"%s\": longer than 107 bytes", setting, path);
+    return ST_OK;
+}
+
+/* A socket file that nobody serves is a leftover; one that somebody serves is not ours. */
+static bool remove_leftover(const struct sockaddr_un *sa)
+{
+    struct stat st;
+    int fd, rc;
+
+    if (lstat(sa->sun_path, &st) != 0 || !S_ISSOCK(st.st_mode))
+        return false;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    rc = fd < 0 ? 0 : connect(fd, (const struct sockaddr *)sa, sizeof *sa);
+    if (fd >= 0)
+        close(fd);
+    return rc != 0 && errno == ECONNREFUSED && unlink(sa->sun_path) == 0;
+}
+
+enum status listen_local(const char *setting, const char *path, int backlog, int *out, struct err *err)
+{
+    struct sockaddr_un sa = {.sun_family = AF_UNIX};
+    enum status st = listen_check_local(setting, path, err);
+    mode_t before;
+    int fd, rc;
+
+    if (st != ST_OK)
+        return st;
+    memcpy(sa.sun_path, path, strlen(path) + 1);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    before = umask(0117);
+    rc = fd < 0 ? -1 : bind(fd, (const struct sockaddr *)&sa, sizeof sa);
+    if (rc != 0 && fd >= 0 && errno == EADDRINUSE && remove_leftover(&sa))
+        rc = bind(fd, (const struct sockaddr *)&sa, sizeof sa);
+    else if (rc != 0 && fd >= 0)
+        errno = access(path, F_OK) == 0 ? EADDRINUSE : errno;
+    umask(before);
+    if (rc != 0 || listen(fd, backlog) != 0) {
+        st = err_set(err, ST_CONFIG, NULL, "cannot listen on %s %s: %s", setting, path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    *out = fd;
+    return ST_OK;
+}
+
+bool listen_is_loopback(int fd)
+{
+    struct sockaddr_storage sa = {0};
+    socklen_t len = sizeof sa;
+
+    if (getsockname(fd, (struct sockaddr *)&sa, &len) != 0)
+        return false;
+    if (sa.ss_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)&sa)->sin_addr.s_addr) >> 24 == 127;
+    return sa.ss_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)&sa)->sin6_addr);
 }
