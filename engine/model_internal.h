@@ -52,4 +52,7 @@ bool model_context_fits(const char *name, const json_t *condition, const json_t 
 /* Turns the edges into closures and spreads `conditional`. False: no memory. */
 bool model_close(struct model *m);
 
+/* Whether the parameters of a condition have types that there are; else OpenFGA's cause. */
+bool model_parameters_valid(const json_t *condition, char *why, size_t size);
+
 #endif

@@ -176,25 +176,45 @@ static enum model_fault check_restrictions(const struct model *m, int pair, cons
 
 /* ---- conditions ---- */
 
+/* As Go's %q prints it. */
+static void quote(char *to, size_t size, const char *s)
+{
+    static const char named[] = "\a\b\f\n\r\t\v\"\\", letters[] = "abfnrtv\"\\";
+    size_t n = 0;
+    for (; *s && n + 8 < size; s++) {
+        const char *name = strchr(named, *s);
+        if (name)
+            n += (size_t)snprintf(to + n, size - n, "\\%c", letters[name - named]);
+        else if (control_at(s) && s[1] && (unsigned char)*s == 0xc2)
+            n += (size_t)snprintf(to + n, size - n, "\\u%04x", (unsigned char)*++s);
+        else if (control_at(s))
+            n += (size_t)snprintf(to + n, size - n, "\\x%02x", (unsigned char)*s);
+        else
+            to[n++] = *s;
+    }
+    to[n] = '\0';
+}
+
+static bool forbidden_text(const char *s, const char *kind, char *what, size_t size)
+{
+    char quoted[300];
+    if (!has_control(s))
+        return false;
+    quote(quoted, sizeof quoted, s);
+    snprintf(what, size, "context %s \"%s\" contains forbidden characters", kind, quoted);
+    return true;
+}
+
 static bool forbidden(const json_t *value, char *what, size_t size)
 {
     const json_t *item;
     const char *key;
     size_t i;
-    if (json_is_string(value) && has_control(json_string_value(value))) {
-        snprintf(what, size, "context value \"%s\" contains forbidden characters", json_string_value(value));
-        return true;
-    }
+    if (json_is_string(value))
+        return forbidden_text(json_string_value(value), "value", what, size);
     json_array_foreach(value, i, item) if (forbidden(item, what, size)) return true;
-    json_object_foreach((json_t *)(uintptr_t)value, key, item)
-    {
-        if (has_control(key)) {
-            snprintf(what, size, "context key \"%s\" contains forbidden characters", key);
-            return true;
-        }
-        if (forbidden(item, what, size))
-            return true;
-    }
+    json_object_foreach((json_t *)(uintptr_t)value, key,
+                        item) if (forbidden_text(key, "key", what, size) || forbidden(item, what, size)) return true;
     return false;
 }
 
@@ -219,7 +239,7 @@ static enum model_fault check_condition(const struct model *m, int pair, const c
     size_t i;
     if (condition && has_control(condition))
         return fault(err, MODEL_CONDITION, "condition name contains forbidden characters");
-    if (condition && !known)
+    if (condition && !known && strcmp(condition, "$expression") != 0)
         return fault(err, MODEL_CONDITION, "undefined condition");
     json_array_foreach(m->pairs[pair].direct, i,
                        entry) if (type_is(entry, subject) && form_is(entry, subject) &&

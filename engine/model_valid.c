@@ -10,27 +10,9 @@
 #include <string.h>
 
 #include "engine/model_internal.h"
+#include "engine/model_valid.h"
 
-#define NESTED_MAX 8000 /* calls inside each other: a thread's stack is bounded */
-
-struct inner { /* of a type: what is known of each of its relations */
-    struct inner *next;
-    signed char known[]; /* -1 = not visited, else whether it has an entry point */
-};
-
-struct valid {
-    struct model_err *err;
-    const json_t *root;
-    const json_t **types; /* sorted by name */
-    size_t ntypes;
-    struct inner *inners; /* all there are */
-    const char *type, *relation;
-};
-
-enum kind { NOTHING, THIS, COMPUTED, TTU, UNION, INTERSECTION, DIFFERENCE };
-
-static bool refuse(struct valid *v, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static bool refuse(struct valid *v, const char *fmt, ...)
+bool valid_refuse(struct valid *v, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -40,14 +22,15 @@ static bool refuse(struct valid *v, const char *fmt, ...)
     return false;
 }
 
-static bool bad_relation(struct valid *v, const char *cause)
+bool valid_bad_relation(struct valid *v, const char *cause)
 {
-    return refuse(v, "the definition of relation '%s' in object type '%s' is invalid: %s", v->relation, v->type, cause);
+    return valid_refuse(v, "the definition of relation '%s' in object type '%s' is invalid: %s", v->relation, v->type,
+                        cause);
 }
 
 /* ---- reading ---- */
 
-static const char *text(const json_t *object, const char *key)
+const char *valid_text(const json_t *object, const char *key)
 {
     const char *s = json_string_value(json_object_get(object, key));
     return s ? s : "";
@@ -59,46 +42,43 @@ static const json_t *object(const json_t *in, const char *key)
     return json_is_object(o) ? o : NULL;
 }
 
-static int by_name(const void *a, const void *b)
+bool valid_has(const json_t *object, const char *key)
 {
-    return strcmp(text(*(const json_t *const *)a, "type"), text(*(const json_t *const *)b, "type"));
+    const json_t *v = json_object_get(object, key);
+    return v && !json_is_null(v);
 }
 
-/* Its place in types; -1: not defined. */
-static int type_find(const struct valid *v, const char *name)
+static int by_type(const void *a, const void *b)
 {
-    size_t low = 0, high = v->ntypes;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int c = strcmp(name, text(v->types[mid], "type"));
-        if (c == 0)
-            return (int)mid;
-        if (c < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return -1;
+    return strcmp(((const struct valid_type *)a)->name, ((const struct valid_type *)b)->name);
 }
 
-static const json_t *relations(const struct valid *v, int type)
+static int by_relation(const void *a, const void *b)
 {
-    return type < 0 ? NULL : object(v->types[type], "relations");
+    return strcmp(((const struct valid_relation *)a)->name, ((const struct valid_relation *)b)->name);
 }
 
-static const json_t *rewrite_of(const struct valid *v, int type, const char *relation)
+int valid_type_find(const struct valid *v, const char *name)
 {
-    return json_object_get(relations(v, type), relation);
+    const struct valid_type key = {.name = name}, *t = bsearch(&key, v->types, v->ntypes, sizeof *t, by_type);
+    return t ? (int)(t - v->types) : -1;
 }
 
-/* The directly related types; NULL or empty: none. */
-static const json_t *related(const struct valid *v, int type, const char *relation)
+int valid_relation_find(const struct valid *v, int type, const char *name)
 {
-    const json_t *metadata = object(object(object(v->types[type], "metadata"), "relations"), relation);
+    const struct valid_type *t = type < 0 ? NULL : &v->types[type];
+    const struct valid_relation key = {.name = name},
+                                *r = t && t->n ? bsearch(&key, t->relations, t->n, sizeof *r, by_relation) : NULL;
+    return r ? (int)(r - t->relations) : -1;
+}
+
+const json_t *valid_related(const struct valid *v, int type, const char *relation)
+{
+    const json_t *metadata = object(object(object(v->types[type].definition, "metadata"), "relations"), relation);
     return json_object_get(metadata, "directly_related_user_types");
 }
 
-static enum kind kind_of(const json_t *rewrite, const json_t **of)
+enum kind valid_kind(const json_t *rewrite, const json_t **of)
 {
     static const char *const names[] = {"",      "this",         "computedUserset", "tupleToUserset",
                                         "union", "intersection", "difference"};
@@ -108,13 +88,12 @@ static enum kind kind_of(const json_t *rewrite, const json_t **of)
     return NOTHING;
 }
 
-/* The operands of union, intersection, difference. */
-static size_t operands(enum kind kind, const json_t *of)
+size_t valid_operands(enum kind kind, const json_t *of)
 {
     return kind == DIFFERENCE ? 2 : json_array_size(json_object_get(of, "child"));
 }
 
-static const json_t *operand(enum kind kind, const json_t *of, size_t i)
+const json_t *valid_operand(enum kind kind, const json_t *of, size_t i)
 {
     if (kind == DIFFERENCE)
         return json_object_get(of, i ? "subtract" : "base");
@@ -131,21 +110,21 @@ static bool reserved(const char *name)
 static bool names_valid(struct valid *v)
 {
     for (size_t i = 1; i < v->ntypes; i++)
-        if (by_name(&v->types[i - 1], &v->types[i]) == 0)
-            return refuse(v, "an authorization model cannot contain duplicate types");
+        if (by_type(&v->types[i - 1], &v->types[i]) == 0)
+            return valid_refuse(v, "an authorization model cannot contain duplicate types");
     for (size_t i = 0; i < v->ntypes; i++) {
-        const json_t *rewrite;
-        v->type = text(v->types[i], "type");
+        const struct valid_type *t = &v->types[i];
+        v->type = t->name;
         if (!*v->type)
-            return refuse(v, "the type name of a type definition cannot be an empty string");
+            return valid_refuse(v, "the type name of a type definition cannot be an empty string");
         if (reserved(v->type))
-            return refuse(v, "the definition of type '%s' is invalid", v->type);
-        json_object_foreach((json_t *)(uintptr_t)relations(v, (int)i), v->relation, rewrite)
-        {
+            return valid_refuse(v, "the definition of type '%s' is invalid", v->type);
+        for (size_t k = 0; k < t->n; k++) {
+            v->relation = t->relations[k].name;
             if (!*v->relation)
-                return refuse(v, "type '%s' defines a relation with an empty string for a name", v->type);
+                return valid_refuse(v, "type '%s' defines a relation with an empty string for a name", v->type);
             if (reserved(v->relation))
-                return bad_relation(v, "self and this are reserved keywords");
+                return valid_bad_relation(v, "self and this are reserved keywords");
         }
     }
     return true;
@@ -155,57 +134,73 @@ static bool names_valid(struct valid *v)
 
 static bool undefined(struct valid *v, const char *relation)
 {
-    return refuse(v, "'%s#%s' relation is undefined", v->type, relation);
+    return valid_refuse(v, "'%s#%s' relation is undefined", v->type, relation);
+}
+
+/* As Go prints the message of protobuf. */
+static size_t print_reference(char *to, size_t size, const json_t *entry)
+{
+    const char *type = valid_text(entry, "type"), *relation = valid_text(entry, "relation"),
+               *condition = valid_text(entry, "condition");
+    int n = snprintf(to, size, "type:\"%s\"", type);
+    if (valid_has(entry, "wildcard"))
+        n += snprintf(to + n, (size_t)n < size ? size - (size_t)n : 0, " wildcard:{}");
+    else if (valid_has(entry, "relation"))
+        n += snprintf(to + n, (size_t)n < size ? size - (size_t)n : 0, " relation:\"%s\"", relation);
+    if (*condition && (size_t)n < size)
+        n += snprintf(to + n, size - (size_t)n, " condition:\"%s\"", condition);
+    return (size_t)n < size ? (size_t)n : size - 1;
 }
 
 static bool ttu_valid(struct valid *v, int type, const json_t *of)
 {
-    const char *tupleset = text(json_object_get(of, "tupleset"), "relation"),
-               *computed = text(json_object_get(of, "computedUserset"), "relation");
-    const json_t *rewrite = rewrite_of(v, type, tupleset), *ignored, *entry, *list;
-    char names[256] = "";
-    size_t i;
-    if (!rewrite)
+    const char *tupleset = valid_text(json_object_get(of, "tupleset"), "relation"),
+               *computed = valid_text(json_object_get(of, "computedUserset"), "relation");
+    int at = valid_relation_find(v, type, tupleset);
+    const json_t *ignored, *entry;
+    char names[sizeof v->err->text] = "";
+    size_t i, n = 0;
+    if (at < 0)
         return undefined(v, tupleset);
-    if (kind_of(rewrite, &ignored) != THIS)
-        return refuse(v,
-                      "the '%s#%s' relation is referenced in at least one tupleset and thus must be a direct relation",
-                      v->type, tupleset);
-    list = related(v, type, tupleset);
-    json_array_foreach(list, i, entry)
+    if (valid_kind(v->types[type].relations[at].rewrite, &ignored) != THIS)
+        return valid_refuse(
+            v, "the '%s#%s' relation is referenced in at least one tupleset and thus must be a direct relation",
+            v->type, tupleset);
+    json_array_foreach(valid_related(v, type, tupleset), i, entry)
     {
-        if (rewrite_of(v, type_find(v, text(entry, "type")), computed))
+        if (valid_relation_find(v, valid_type_find(v, valid_text(entry, "type")), computed) >= 0)
             return true;
-        size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%stype:\"%s\"", i ? " " : "", text(entry, "type"));
+        if (i && n + 1 < sizeof names)
+            names[n++] = ' ';
+        n += print_reference(names + n, sizeof names - n, entry);
     }
-    return refuse(v,
-                  "undefined relation: %s does not appear as a relation in any of the directly related user types [%s]",
-                  computed, names);
+    return valid_refuse(
+        v, "undefined relation: %s does not appear as a relation in any of the directly related user types [%s]",
+        computed, names);
 }
 
 static bool rewrite_valid(struct valid *v, int type, const json_t *rewrite)
 {
     const json_t *of;
-    enum kind kind = kind_of(rewrite, &of);
+    enum kind kind = valid_kind(rewrite, &of);
     const char *computed;
     switch (kind) {
     case NOTHING:
-        return bad_relation(v, "invalid userset rewrite definition");
+        return valid_bad_relation(v, "invalid userset rewrite definition");
     case THIS:
         return true;
     case COMPUTED:
-        computed = text(of, "relation");
+        computed = valid_text(of, "relation");
         if (strcmp(computed, v->relation) == 0)
-            return bad_relation(v, "invalid userset rewrite definition");
-        return rewrite_of(v, type, computed) || undefined(v, computed);
+            return valid_bad_relation(v, "invalid userset rewrite definition");
+        return valid_relation_find(v, type, computed) >= 0 || undefined(v, computed);
     case TTU:
         return ttu_valid(v, type, of);
     case UNION:
     case INTERSECTION:
     case DIFFERENCE:
-        for (size_t i = 0; i < operands(kind, of); i++)
-            if (!rewrite_valid(v, type, operand(kind, of, i)))
+        for (size_t i = 0; i < valid_operands(kind, of); i++)
+            if (!rewrite_valid(v, type, valid_operand(kind, of, i)))
                 return false;
         return true;
     }
@@ -214,308 +209,60 @@ static bool rewrite_valid(struct valid *v, int type, const json_t *rewrite)
 
 /* ---- directly related types ---- */
 
-static bool has_kind(const json_t *rewrite, enum kind wanted, const char *tupleset)
+static bool assignable(const json_t *rewrite)
 {
     const json_t *of;
-    enum kind kind = kind_of(rewrite, &of);
-    if (kind == wanted)
-        return wanted != TTU || strcmp(text(json_object_get(of, "tupleset"), "relation"), tupleset) == 0;
-    for (size_t i = 0; kind >= UNION && i < operands(kind, of); i++)
-        if (has_kind(operand(kind, of, i), wanted, tupleset))
+    enum kind kind = valid_kind(rewrite, &of);
+    for (size_t i = 0; kind >= UNION && i < valid_operands(kind, of); i++)
+        if (assignable(valid_operand(kind, of, i)))
             return true;
-    return false;
-}
-
-static bool is_tupleset(const struct valid *v, int type, const char *relation)
-{
-    const char *name;
-    const json_t *rewrite;
-    json_object_foreach((json_t *)(uintptr_t)relations(v, type), name,
-                        rewrite) if (has_kind(rewrite, TTU, relation)) return true;
-    return false;
+    return kind == THIS;
 }
 
 static bool bad_type(struct valid *v, const char *type, const char *relation)
 {
-    return refuse(v, "the relation type '%s%s%s' on '%s' in object type '%s' is not valid", type, *relation ? "#" : "",
-                  relation, v->relation, v->type);
+    return valid_refuse(v, "the relation type '%s%s%s' on '%s' in object type '%s' is not valid", type,
+                        *relation ? "#" : "", relation, v->relation, v->type);
 }
 
 static bool restriction_valid(struct valid *v, const json_t *entry, bool tupleset)
 {
-    const char *type = text(entry, "type"), *relation = text(entry, "relation"), *condition = text(entry, "condition");
-    const json_t *of_relation = json_object_get(entry, "relation"), *wildcard = json_object_get(entry, "wildcard");
-    bool has_wildcard = wildcard && !json_is_null(wildcard), has_relation = of_relation && !json_is_null(of_relation);
-    int at = type_find(v, type);
-    if (at < 0)
+    const char *type = valid_text(entry, "type"), *relation = valid_text(entry, "relation"),
+               *condition = valid_text(entry, "condition");
+    bool wildcard = valid_has(entry, "wildcard"), userset = !wildcard && valid_has(entry, "relation");
+    int at = valid_type_find(v, type);
+    if (at < 0 || ((wildcard || userset) && tupleset))
         return bad_type(v, type, relation);
-    if (has_wildcard || has_relation) {
-        if (tupleset)
-            return bad_type(v, type, relation);
-        if (!has_wildcard && !*relation)
-            return refuse(v,
-                          "the relation type '%s' on '%s' in object type '%s' has an empty relation reference: empty "
-                          "relation reference",
-                          type, v->relation, v->type);
-        if (!has_wildcard && !rewrite_of(v, at, relation))
-            return bad_type(v, type, relation);
-    }
+    if (userset && !*relation)
+        return valid_refuse(v,
+                            "the relation type '%s' on '%s' in object type '%s' has an empty relation reference: empty "
+                            "relation reference",
+                            type, v->relation, v->type);
+    if (userset && valid_relation_find(v, at, relation) < 0)
+        return bad_type(v, type, relation);
     if (*condition && !json_object_get(json_object_get(v->root, "conditions"), condition))
-        return refuse(v, "condition %s is undefined for relation %s", condition, v->relation);
+        return valid_refuse(v, "condition %s is undefined for relation %s", condition, v->relation);
     return true;
 }
 
-static bool restrictions_valid(struct valid *v, int type, const json_t *rewrite)
+static bool restrictions_valid(struct valid *v, int type, const struct valid_relation *r)
 {
-    const json_t *list = related(v, type, v->relation), *entry;
-    bool assignable = has_kind(rewrite, THIS, ""), tupleset = is_tupleset(v, type, v->relation);
+    const json_t *list = valid_related(v, type, r->name), *entry;
+    bool direct = assignable(r->rewrite);
     size_t i;
-    if (assignable && json_array_size(list) == 0)
-        return refuse(v, "the assignable relation '%s' in object type '%s' must contain at least one relation type",
-                      v->relation, v->type);
-    if (!assignable && json_array_size(list) != 0)
-        return refuse(v, "the non-assignable relation '%s' in object type '%s' should not contain a relation type",
-                      v->relation, v->type);
-    json_array_foreach(list, i, entry) if (!restriction_valid(v, entry, tupleset)) return false;
+    if (direct && json_array_size(list) == 0)
+        return valid_refuse(v,
+                            "the assignable relation '%s' in object type '%s' must contain at least one relation type",
+                            r->name, v->type);
+    if (!direct && json_array_size(list) != 0)
+        return valid_refuse(v,
+                            "the non-assignable relation '%s' in object type '%s' should not contain a relation type",
+                            r->name, v->type);
+    json_array_foreach(list, i, entry) if (!restriction_valid(v, entry, r->tupleset)) return false;
     return true;
 }
 
-/* ---- entry points ---- */
-
-static size_t place_of(const struct valid *v, int type, const char *relation)
-{
-    size_t at = 0;
-    const char *name;
-    const json_t *rewrite;
-    json_object_foreach((json_t *)(uintptr_t)relations(v, type), name, rewrite)
-    {
-        if (strcmp(name, relation) == 0)
-            break;
-        at++;
-    }
-    return at;
-}
-
-static struct inner *inner_new(struct valid *v, int type)
-{
-    size_t n = json_object_size(relations(v, type));
-    struct inner *in = malloc(sizeof *in + n + 1);
-    if (!in)
-        return NULL;
-    memset(in->known, -1, n + 1);
-    in->next = v->inners;
-    v->inners = in;
-    return in;
-}
-
-struct entry {
-    bool has, loop, failed;
-};
-
-static signed char *known(struct inner **visited, const struct valid *v, int type, const char *relation)
-{
-    return visited[type] ? &visited[type]->known[place_of(v, type, relation)] : NULL;
-}
-
-static struct entry entry_point(struct valid *v, int type, const char *relation, const json_t *rewrite,
-                                struct inner *const *outer, int depth);
-
-static struct entry look(struct valid *v, int type, const char *relation, struct inner **visited, int depth)
-{
-    return entry_point(v, type, relation, rewrite_of(v, type, relation), visited, depth);
-}
-
-static struct entry entry_direct(struct valid *v, int type, const char *relation, struct inner **visited, int depth)
-{
-    const json_t *entry;
-    size_t i;
-    json_array_foreach(related(v, type, relation), i, entry)
-    {
-        const char *name = text(entry, "relation");
-        if (!*name) {
-            *known(visited, v, type, relation) = 1;
-            return (struct entry){.has = true};
-        }
-        int to = type_find(v, text(entry, "type"));
-        const signed char *seen = known(visited, v, to, name);
-        if (seen && *seen >= 0)
-            continue;
-        struct entry e = look(v, to, name, visited, depth);
-        if (e.failed)
-            return e;
-        if (e.has)
-            return (struct entry){.has = true};
-    }
-    return (struct entry){0};
-}
-
-static struct entry entry_ttu(struct valid *v, int type, const json_t *of, struct inner **visited, int depth)
-{
-    const char *tupleset = text(json_object_get(of, "tupleset"), "relation"),
-               *computed = text(json_object_get(of, "computedUserset"), "relation");
-    const json_t *entry;
-    size_t i;
-    json_array_foreach(related(v, type, tupleset), i, entry)
-    {
-        int to = type_find(v, text(entry, "type"));
-        if (!rewrite_of(v, to, computed))
-            continue;
-        const signed char *seen = known(visited, v, to, computed);
-        if (seen && *seen >= 0) {
-            if (*seen)
-                return (struct entry){.has = true};
-            continue;
-        }
-        struct entry e = look(v, to, computed, visited, depth);
-        if (e.failed)
-            return e;
-        if (e.has)
-            return (struct entry){.has = true};
-    }
-    return (struct entry){0};
-}
-
-static struct entry entry_operands(struct valid *v, int type, const char *relation, enum kind kind, const json_t *of,
-                                   struct inner *const *outer, int depth)
-{
-    struct entry sum = {.has = kind != UNION};
-    size_t n = operands(kind, of);
-    if (n < 2) {
-        refuse(v, "invalid relation: '%s#%s' as %s has less than 2 children", text(v->types[type], "type"), relation,
-               kind == UNION ? "union" : "intersection");
-        return (struct entry){.failed = true};
-    }
-    for (size_t i = 0; i < n; i++) {
-        struct entry e = entry_point(v, type, relation, operand(kind, of, i), outer, depth);
-        if (e.failed)
-            return e;
-        if (kind == UNION && e.has)
-            return (struct entry){.has = true};
-        if (kind != UNION && !e.has)
-            return (struct entry){.loop = e.loop};
-        sum.loop |= kind == UNION && e.loop;
-    }
-    return sum;
-}
-
-/* What is known of a type's relations is shared with the callers that know of the type already, as there. */
-static struct entry entry_point(struct valid *v, int type, const char *relation, const json_t *rewrite,
-                                struct inner *const *outer, int depth)
-{
-    const json_t *of;
-    enum kind kind = kind_of(rewrite, &of);
-    struct entry out = {.failed = true};
-    struct inner **visited = malloc((v->ntypes + 1) * sizeof *visited);
-    if (visited)
-        memcpy(visited, outer, v->ntypes * sizeof *visited);
-    if (!visited || depth > NESTED_MAX || (!visited[type] && !(visited[type] = inner_new(v, type)))) {
-        free(visited);
-        refuse(v, "the model is nested too deeply");
-        return out;
-    }
-    *known(visited, v, type, relation) = 0;
-    switch (kind) {
-    case NOTHING: /* refused before */
-    case THIS:
-        out = entry_direct(v, type, relation, visited, depth + 1);
-        break;
-    case COMPUTED: {
-        const char *computed = text(of, "relation");
-        const signed char *seen = known(visited, v, type, computed);
-        out = *seen >= 0 ? (struct entry){.has = *seen > 0, .loop = true} : look(v, type, computed, visited, depth + 1);
-        break;
-    }
-    case TTU:
-        out = entry_ttu(v, type, of, visited, depth + 1);
-        break;
-    case UNION:
-    case INTERSECTION:
-    case DIFFERENCE:
-        out = entry_operands(v, type, relation, kind, of, outer, depth + 1);
-        break;
-    }
-    free(visited);
-    return out;
-}
-
-static bool entry_valid(struct valid *v, int type, const json_t *rewrite)
-{
-    struct inner **none = calloc(v->ntypes + 1, sizeof *none);
-    struct entry e = {.failed = true};
-    if (none)
-        e = entry_point(v, type, v->relation, rewrite, none, 0);
-    free(none);
-    for (struct inner *in = v->inners, *next; in; in = next) {
-        next = in->next;
-        free(in);
-    }
-    v->inners = NULL;
-    if (e.failed)
-        return false;
-    return e.has || bad_relation(v, e.loop ? "potential loop" : "no entrypoints defined");
-}
-
-/* ---- cycles of computed relations ---- */
-
-/* marks: 0 = not seen, 1 = on the way here, 2 = leads to none */
-static bool leads_to_cycle(const struct valid *v, int type, const json_t *rewrite, char *marks)
-{
-    const json_t *of;
-    enum kind kind = kind_of(rewrite, &of);
-    if (kind == COMPUTED) {
-        const char *computed = text(of, "relation");
-        char *mark = &marks[place_of(v, type, computed)];
-        if (*mark)
-            return *mark == 1;
-        *mark = 1;
-        if (leads_to_cycle(v, type, rewrite_of(v, type, computed), marks))
-            return true;
-        *mark = 2;
-    }
-    for (size_t i = 0; kind >= UNION && i < operands(kind, of); i++)
-        if (leads_to_cycle(v, type, operand(kind, of, i), marks))
-            return true;
-    return false;
-}
-
-static bool acyclic(struct valid *v, int type, const json_t *rewrite)
-{
-    char *marks = calloc(json_object_size(relations(v, type)) + 1, 1);
-    if (!marks)
-        return refuse(v, "no memory");
-    marks[place_of(v, type, v->relation)] = 1;
-    bool cycle = leads_to_cycle(v, type, rewrite, marks);
-    free(marks);
-    return !cycle || bad_relation(v, "an authorization model cannot contain a cycle");
-}
-
-/* ---- all ---- */
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static bool type_valid(struct valid *v, int type)
-{
-    const json_t *of = relations(v, type), *rewrite;
-    const char **names = malloc((json_object_size(of) + 1) * sizeof *names), *name;
-    size_t n = 0;
-    bool ok = names != NULL;
-    if (!ok)
-        return refuse(v, "no memory");
-    json_object_foreach((json_t *)(uintptr_t)of, name, rewrite) names[n++] = name;
-    qsort(names, n, sizeof *names, by_text);
-    v->type = text(v->types[type], "type");
-    for (size_t i = 0; ok && i < n; i++) {
-        v->relation = names[i];
-        rewrite = json_object_get(of, names[i]);
-        ok = rewrite_valid(v, type, rewrite) && restrictions_valid(v, type, rewrite) && entry_valid(v, type, rewrite) &&
-             acyclic(v, type, rewrite);
-    }
-    free(names);
-    return ok;
-}
+/* ---- conditions ---- */
 
 static bool conditions_valid(struct valid *v)
 {
@@ -523,37 +270,115 @@ static bool conditions_valid(struct valid *v)
     const json_t *condition;
     json_object_foreach(json_object_get(v->root, "conditions"), key, condition)
     {
-        if (strcmp(text(condition, "name"), key) != 0)
-            return refuse(v, "condition key '%s' does not match condition name '%s'", key, text(condition, "name"));
+        if (strcmp(valid_text(condition, "name"), key) != 0)
+            return valid_refuse(v, "condition key '%s' does not match condition name '%s'", key,
+                                valid_text(condition, "name"));
+        char why[200];
+        if (!model_parameters_valid(condition, why, sizeof why))
+            return valid_refuse(v, "failed to compile expression on condition '%s' - %s", key, why);
+    }
+    return true;
+}
+
+/* The experiment "inline_expressions", which OpenFGA has turned off. */
+static bool without_inline(struct valid *v)
+{
+    const char *key;
+    const json_t *relation, *entry;
+    size_t k;
+    for (size_t i = 0; i < v->ntypes; i++)
+        json_object_foreach(json_object_get(json_object_get(v->types[i].definition, "metadata"), "relations"), key,
+                            relation)
+            json_array_foreach(json_object_get(relation, "directly_related_user_types"), k,
+                               entry) if (strcmp(valid_text(entry, "condition"), "$expression") == 0)
+        {
+            valid_refuse(v, "$expression requires the \"inline_expressions\" experimental feature flag");
+            snprintf(v->err->code, sizeof v->err->code, "validation_error");
+            return false;
+        }
+    return true;
+}
+
+/* ---- all ---- */
+
+static void mark_tuplesets(struct valid *v, int type, const json_t *rewrite)
+{
+    const json_t *of;
+    enum kind kind = valid_kind(rewrite, &of);
+    int at = kind == TTU ? valid_relation_find(v, type, valid_text(json_object_get(of, "tupleset"), "relation")) : -1;
+    if (at >= 0)
+        v->types[type].relations[at].tupleset = true;
+    for (size_t i = 0; kind >= UNION && i < valid_operands(kind, of); i++)
+        mark_tuplesets(v, type, valid_operand(kind, of, i));
+}
+
+static bool read_type(struct valid_type *t, const json_t *definition)
+{
+    json_t *relations = (json_t *)(uintptr_t)object(definition, "relations"), *rewrite;
+    const char *name;
+    *t = (struct valid_type){.name = valid_text(definition, "type"), .definition = definition};
+    t->relations = calloc(json_object_size(relations) + 1, sizeof *t->relations);
+    if (!t->relations)
+        return false;
+    json_object_foreach(relations, name, rewrite) t->relations[t->n++] =
+        (struct valid_relation){.name = name, .rewrite = rewrite};
+    qsort(t->relations, t->n, sizeof *t->relations, by_relation);
+    return true;
+}
+
+static bool read_types(struct valid *v)
+{
+    const json_t *list = json_object_get(v->root, "type_definitions");
+    v->types = calloc(json_array_size(list) + 1, sizeof *v->types);
+    for (size_t i = 0; v->types && i < json_array_size(list); i++)
+        if (!read_type(&v->types[v->ntypes++], json_array_get(list, i)))
+            return valid_refuse(v, "no memory");
+    if (!v->types)
+        return valid_refuse(v, "no memory");
+    qsort(v->types, v->ntypes, sizeof *v->types, by_type);
+    return true;
+}
+
+static bool type_valid(struct valid *v, int type)
+{
+    const struct valid_type *t = &v->types[type];
+    v->type = t->name;
+    for (size_t i = 0; i < t->n; i++)
+        mark_tuplesets(v, type, t->relations[i].rewrite);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct valid_relation *r = &t->relations[i];
+        v->relation = r->name;
+        if (!rewrite_valid(v, type, r->rewrite) || !restrictions_valid(v, type, r) || !valid_entry(v, type, (int)i) ||
+            !valid_acyclic(v, type, (int)i))
+            return false;
     }
     return true;
 }
 
 static bool root_valid(struct valid *v)
 {
-    const char *schema = text(v->root, "schema_version");
-    const json_t *types = json_object_get(v->root, "type_definitions");
+    const char *schema = valid_text(v->root, "schema_version");
+    if (!read_types(v) || !without_inline(v))
+        return false;
     if (strcmp(schema, "1.1") != 0 && strcmp(schema, "1.2") != 0)
-        return refuse(v, "invalid schema version");
-    v->ntypes = json_array_size(types);
-    v->types = calloc(v->ntypes + 1, sizeof *v->types);
-    if (!v->types)
-        return refuse(v, "no memory");
+        return valid_refuse(v, "invalid schema version");
+    if (!names_valid(v))
+        return false;
     for (size_t i = 0; i < v->ntypes; i++)
-        v->types[i] = json_array_get(types, i);
-    qsort(v->types, v->ntypes, sizeof *v->types, by_name);
-    bool ok = names_valid(v);
-    for (size_t i = 0; ok && i < v->ntypes; i++)
-        ok = type_valid(v, (int)i);
-    return ok && conditions_valid(v);
+        if (!type_valid(v, (int)i))
+            return false;
+    return conditions_valid(v);
 }
 
 bool model_valid(const char *json, size_t len, struct model_err *err)
 {
     json_error_t why;
-    struct valid v = {.err = err, .root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why)};
-    bool ok = v.root ? root_valid(&v) : refuse(&v, "the model is no JSON: %s (line %d)", why.text, why.line);
+    json_t *root = json_loadb(json, len, JSON_REJECT_DUPLICATES, &why);
+    struct valid v = {.err = err, .root = root};
+    bool ok = root ? root_valid(&v) : valid_refuse(&v, "the model is no JSON: %s (line %d)", why.text, why.line);
+    for (size_t i = 0; i < v.ntypes; i++)
+        free(v.types[i].relations);
     free(v.types);
-    json_decref((json_t *)(uintptr_t)v.root);
+    json_decref(root);
     return ok;
 }
