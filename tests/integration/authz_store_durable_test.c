@@ -424,7 +424,7 @@ static void test_a_restart_finds_everything(void **state)
     assert_int_equal(write_with(&w, &c, 1, true, &job), ST_OK); /* the same condition and context */
     assert_string_equal(served_model(w.store, NULL)->id, models[4]);
     assert_non_null(served_model(w.store, models[2]));
-    assert_null(served_model(w.store, doomed->id));
+    assert_null(served_model(w.store, id));
     const struct served_model *list[5];
     assert_int_equal(served_models(w.store, models[3], list, 5), 3);
     assert_string_equal(list[0]->id, models[2]);
