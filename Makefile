@@ -66,7 +66,7 @@ build: $(PROGRAMS:%=$(BIN)/%) $(DEMO_BIN)
 
 # What a target needs besides: see scripts/install-deps --help.
 DEPS := base
-demo up: DEPS := base openfga $(if $(filter kafka,$(BROKER)),kafka)
+demo up: DEPS := base $(if $(filter openfga,$(STORE)),openfga) $(if $(filter kafka,$(BROKER)),kafka)
 test soak: DEPS := all
 bench: DEPS := base openfga kafka bench
 lint fuzz: DEPS := base test lint
@@ -91,7 +91,7 @@ soak: deps
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) tests-build
 	$(Q)BIN=$(BIN) TESTS=$(BUILD)/tests SAN='$(SAN)' RELATA_SOAK=1 ONLY='$(ONLY)' scripts/test
 
-#: make demo       the main job on real services, by itself (SCALE=10, BROKER=kafka|none, STORE=openfga)
+#: make demo       the main job on real services, by itself (SCALE=10, BROKER=kafka|none, STORE=authz-store|openfga)
 demo: deps
 	$(Q)$(MAKE) --no-print-directory $(PARALLEL) build
 	$(Q)BIN=$(BIN) scripts/demo

@@ -15,7 +15,7 @@ static int status_of(const char *code)
         {"bearer_token_missing", 401}, {"unauthenticated", 401},    {"Aborted", 409},
         {"store_id_not_found", 404},   {"undefined_endpoint", 404}, {"unimplemented", 404},
         {"internal_error", 500},       {"deadline_exceeded", 500},  {"unavailable", 503},
-        {"resource_exhausted", 503},   {"request_too_large", 413},
+        {"resource_exhausted", 500},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(others[i].code, code) == 0)

@@ -140,7 +140,7 @@ static void refuse(void *arg, struct http_call *h, const char *why)
 {
     struct call c = {.api = arg, .http = h};
     if (h->status == 413)
-        api_error(&c, "request_too_large", "%s", why);
+        api_error(&c, "resource_exhausted", "%s", why); /* as OpenFGA, whose status is 500 */
     else
         api_error(&c, why, "%s", strcmp(why, "unauthenticated") == 0 ? "unauthenticated" : "missing bearer token");
 }

@@ -134,7 +134,7 @@ static enum MHD_Result handle(struct call *call)
     c->body = (struct bytes){buf_str(&call->body), call->body.len};
     if (why || call->too_big) {
         c->status = call->too_big ? 413 : 401;
-        h->app.refuse(h->app.arg, c, why ? why : "the body is too large");
+        h->app.refuse(h->app.arg, c, why ? why : "received message larger than max");
     } else {
         atomic_store(&call->state, HANDLED);
         h->app.handle(h->app.arg, c);
