@@ -29,6 +29,8 @@ static const struct cfg_key keys[] = {
     KEY("openfga", "dsn", CFG_SECRET, openfga_dsn, "", 0, 0,
         "OpenFGA's own Postgres database, for a login that may SELECT from its table tuple: much faster than its API. "
         "Empty = the API is read, page by page"),
+    KEY("authz-store", "dsn", CFG_SECRET, authz_dsn, "", 0, 0,
+        "the same if the store is authz-store: its database, for a member of relata_store_reader"),
     {"expected", "*", CFG_MAP, offsetof(struct settings, expected), "", 0, 0, NULL, NULL,
      "TYPE = SCHEMA.VIEW, SCHEMA.VIEW: all sources of that type's tuples besides tracked tables; columns object, "
      "relation, "
@@ -214,13 +216,15 @@ static enum status check_dsns(const struct settings *s, struct err *err)
 {
     const struct {
         const char *key, *dsn;
-    } more[] = {{"pg.read_dsn", s->pg_read_dsn}, {"openfga.dsn", s->openfga_dsn}};
+    } more[] = {{"pg.read_dsn", s->pg_read_dsn}, {"openfga.dsn", s->openfga_dsn}, {"authz-store.dsn", s->authz_dsn}};
     enum status st = pg_dsn_check(s->pg_dsn, err);
 
     for (size_t i = 0; i < sizeof more / sizeof *more && st == ST_OK; i++) {
         if (*more[i].dsn && (st = pg_dsn_check(more[i].dsn, err)) != ST_OK)
             (void)err_prefix(err, "%s", more[i].key);
     }
+    if (st == ST_OK && *s->openfga_dsn && *s->authz_dsn)
+        st = err_set(err, ST_CONFIG, NULL, "openfga.dsn and authz-store.dsn are both set: the store is one of them");
     return st;
 }
 

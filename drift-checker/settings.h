@@ -24,7 +24,7 @@ struct settings {
 
     char *pg_dsn, *pg_read_dsn;
     int64_t statement_timeout_ms;
-    char *openfga_dsn;
+    char *openfga_dsn, *authz_dsn; /* not both */
 
     /* what is audited */
     char *type, *object, *subject;

@@ -264,6 +264,7 @@ enum status compare_run(const struct compare_job *job, struct comparison *out,
         st = sides_open(&x.sides, job, &out->sources, err);
     began = clock_mono_us();
     out->pages = x.sides.pages;
+    out->authz = x.sides.authz;
     if (st == ST_OK)
         st = *job->cfg->object || *job->cfg->subject ? compare_few(&x, out, err) : compare_all(&x, out, err);
     out->snapshot_ms = (clock_mono_us() - began) / 1000;

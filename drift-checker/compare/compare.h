@@ -70,6 +70,7 @@ struct comparison {
     bool by_tuple;        /* digests were not asked */
     bool conditional;     /* some tuple has a condition */
     bool pages;           /* the store was read by its API */
+    bool authz;           /* or from authz-store's table */
     char **known_pairs;   /* for the next audit; ended by NULL, on the heap */
     int64_t invalid;      /* tuples that the model does not allow */
     int64_t snapshot_ms;  /* how long the snapshots were held */

@@ -44,7 +44,8 @@ struct sides {
     uint64_t salt;
     struct pg *pg[SIDES]; /* inside a transaction each; expected and ledger in one snapshot */
     mono_us until;        /* the bound on the snapshots' age */
-    bool pages;
+    bool pages;           /* read by the store's API; else from its table: */
+    bool authz;           /* authz-store's, not OpenFGA's */
 };
 
 /* Opens the connections and their snapshots; the store's pages are in pg_temp.observed of pg[SIDE_OBSERVED] then. */

@@ -95,7 +95,7 @@ static enum status hold(struct stream *t, struct err *err)
     buf_clear(&h->name);
     buf_clear(&h->context);
     buf_adds(&h->name, pg_text(t->r, t->row, 3));
-    if (t->side == SIDE_OBSERVED && !t->s->pages)
+    if (t->side == SIDE_OBSERVED && !t->s->pages && !t->s->authz)
         fine = context_decode(pg_text(t->r, t->row, 4), &h->context);
     else
         buf_adds(&h->context, pg_text(t->r, t->row, 4));

@@ -64,6 +64,15 @@ static void add_ledger(const struct sides *s, struct buf *out)
     buf_adds(out, ") t");
 }
 
+static void add_authz(const struct sides *s, struct buf *out)
+{
+    buf_adds(out, "(SELECT object, relation, subject, condition AS condition_name, context AS condition_context FROM "
+                  "relata_store.tuple WHERE store = ");
+    add_literal(out, s->job->store_id);
+    add_scope(s, out);
+    buf_adds(out, ") t");
+}
+
 static void add_observed(const struct sides *s, struct buf *out)
 {
     const struct settings *cfg = s->job->cfg;
@@ -75,6 +84,10 @@ static void add_observed(const struct sides *s, struct buf *out)
                  "true");
         add_scope(s, out);
         buf_adds(out, ") t");
+        return;
+    }
+    if (s->authz) {
+        add_authz(s, out);
         return;
     }
     buf_adds(out,
@@ -270,7 +283,10 @@ enum status sides_open(struct sides *s, const struct compare_job *job, const str
     const struct settings *cfg = job->cfg;
     enum status st;
 
-    *s = (struct sides){.job = job, .sources = sources, .pages = !*cfg->openfga_dsn};
+    *s = (struct sides){.job = job,
+                        .sources = sources,
+                        .pages = !*cfg->openfga_dsn && !*cfg->authz_dsn,
+                        .authz = *cfg->authz_dsn != '\0'};
     if (getrandom(&s->salt, sizeof s->salt, 0) != (ssize_t)sizeof s->salt)
         return err_set(err, ST_FATAL, NULL, "no random numbers from the system");
     s->salt >>= 1; /* a bigint that is not negative */
@@ -284,9 +300,9 @@ enum status sides_open(struct sides *s, const struct compare_job *job, const str
             st = pg_exec(s->pg[SIDE_OBSERVED], SNAPSHOT, deadline_in_ms(sides_ms(s)), err);
     } else {
         s->until = deadline_in_ms(cfg->snapshot_max_ms);
-        st = connect_to(s, &s->pg[SIDE_OBSERVED], cfg->openfga_dsn, SNAPSHOT, err);
+        st = connect_to(s, &s->pg[SIDE_OBSERVED], s->authz ? cfg->authz_dsn : cfg->openfga_dsn, SNAPSHOT, err);
         if (st != ST_OK)
-            (void)err_prefix(err, "OpenFGA's database");
+            (void)err_prefix(err, "%s database", s->authz ? "authz-store's" : "OpenFGA's");
     }
     return st == ST_OK ? open_inventory(s, err) : st;
 }

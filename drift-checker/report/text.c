@@ -43,7 +43,10 @@ static void print_sides(const struct settings *cfg, const struct comparison *c)
     line("expected", c->expected, c->buckets ? "rows" : "tuples",
          c->sources.len ? rest : ": no source says what is expected");
     line("ledger", c->ledger, "tuples", "");
-    line("store", c->observed, "tuples", c->pages ? ", read by its API" : ", read from OpenFGA's table");
+    line("store", c->observed, "tuples",
+         c->pages   ? ", read by its API"
+         : c->authz ? ", read from authz-store's table"
+                    : ", read from OpenFGA's table");
     if (c->not_owned_ledger || c->not_owned_observed)
         (void)printf(
             "  not judged: pairs that this database does not own have %s tuples in the ledger, %s in the store\n",

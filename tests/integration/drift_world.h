@@ -142,7 +142,9 @@ static inline struct proc *audit_start(struct harness *h, enum reading how, cons
         argv[n++] = fixed[i];
     if (how == BY_TABLE) {
         argv[n++] = "--set";
-        argv[n++] = harness_strf(h, "openfga.dsn=%s", harness_dsn(h, NULL, NULL, "openfga"));
+        argv[n++] = getenv("HARNESS_AUTHZ_STORE")
+                        ? harness_strf(h, "authz-store.dsn=%s", harness_dsn(h, NULL, NULL, "authz"))
+                        : harness_strf(h, "openfga.dsn=%s", harness_dsn(h, NULL, NULL, "openfga"));
     }
     for (; *args; args++) {
         assert_true(n + 1 < sizeof argv / sizeof *argv);
