@@ -246,6 +246,18 @@ struct proc *lister_start(struct harness *h, ...)
     return p;
 }
 
+struct proc *authz_store_start(struct harness *h, ...)
+{
+    const char *const defaults[] = {NULL};
+    va_list ap;
+    struct proc *p;
+
+    va_start(ap, h);
+    p = service_start(h, "authz-store", defaults, ap);
+    va_end(ap);
+    return p;
+}
+
 /* ---- signals and ends ---- */
 
 pid_t proc_pid(const struct proc *p)

@@ -25,6 +25,8 @@ struct proc *proc_startv(struct harness *h, const char *program, const char *con
 struct proc *relay_start(struct harness *h, ...) __attribute__((sentinel));
 struct proc *writer_start(struct harness *h, ...) __attribute__((sentinel));
 struct proc *lister_start(struct harness *h, ...) __attribute__((sentinel));
+struct proc *authz_store_start(struct harness *h, ...)
+    __attribute__((sentinel)); /* its schema is to be there already */
 /* `relatactl ARGS..` run to its end (60 s); returns the exit code, its output in *out if not NULL (standard output and
  * error together; valid until the test ends). */
 int relatactl(struct harness *h, const char **out, ...) __attribute__((sentinel));
