@@ -230,6 +230,6 @@ $(BUILD)/tests/integration/model_openfga_test: $(BUILD)/libengine.a
 $(BUILD)/tests/unit/cache_test $(BUILD)/tests/unit/cache_race_test: $(BUILD)/obj/inventory-lister/decide/cache.o
 COLLECTION_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/collections/*.c)) $(addprefix $(BUILD)/obj/inventory-lister/pages/,keyset.o page_token.o min_token.o)
 $(BUILD)/tests/unit/collections_test $(BUILD)/tests/unit/page_token_test $(BUILD)/tests/integration/lister_collections_test $(BUILD)/tests/integration/lister_keyset_test $(BUILD)/tests/integration/lister_keyset_random_test $(BUILD)/tests/integration/lister_min_token_test $(BUILD)/fuzz/page_token_fuzz $(BUILD)/fuzz/lister_params_fuzz: $(COLLECTION_OBJ) $(BUILD)/libengine.a
-$(BUILD)/tests/unit/engine_check_test $(BUILD)/tests/unit/engine_graph_test $(BUILD)/tests/unit/expand_test $(BUILD)/tests/unit/model_test $(BUILD)/tests/unit/model_effect_test $(BUILD)/tests/unit/model_valid_test $(BUILD)/fuzz/model_fuzz $(BUILD)/fuzz/model_tuple_fuzz: $(BUILD)/libengine.a
+$(BUILD)/tests/unit/engine_check_test $(BUILD)/tests/unit/engine_graph_test $(BUILD)/tests/unit/engine_openfga_test $(BUILD)/tests/unit/expand_test $(BUILD)/tests/unit/model_test $(BUILD)/tests/unit/model_effect_test $(BUILD)/tests/unit/model_valid_test $(BUILD)/fuzz/model_fuzz $(BUILD)/fuzz/model_tuple_fuzz: $(BUILD)/libengine.a
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,7 +1,6 @@
 /* check.c - whether a subject has a relation on an object. The method is in check.h. */
 #include "engine/check.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +15,8 @@
 #define NEVER INT32_MAX
 /* An object's usersets are looked up one by one up to so many; beyond, from the side that has fewer. */
 #define FEW 8
+/* So many nodes are found anew, where a cycle in the tuples makes their value depend on the way to them. */
+#define FORGET_MAX 2000
 /* Objects that no tuple names: of the subject's userset, and any other. */
 #define UNNAMED UINT32_MAX
 #define OTHER_UNNAMED (UINT32_MAX - 1)
@@ -30,6 +31,7 @@ struct memo {
     int32_t low;   /* the lowest index that its value assumes something about */
     uint16_t depth, height;
     uint8_t state, value;
+    bool cycle;
 };
 
 struct check {
@@ -51,6 +53,8 @@ struct check {
     uint32_t round;
     uint32_t *stack; /* places in memo */
     size_t nstack, stack_cap;
+    bool by_way; /* what a cycle bears on is not remembered */
+    unsigned forgotten;
 };
 
 /* What was found: how far down it was looked, and what it assumes. */
@@ -58,9 +62,11 @@ struct found {
     enum check_value value;
     unsigned height;
     int32_t low;
+    bool cycle; /* a node was met again on the way to it */
 };
 
-static const struct found no = {CHECK_NO, 0, NEVER}, yes = {CHECK_YES, 0, NEVER};
+static const struct found no = {CHECK_NO, 0, NEVER, false}, yes = {CHECK_YES, 0, NEVER, false},
+                          deep = {CHECK_DEEP, 0, NEVER, false};
 
 /* ---- memory ---- */
 
@@ -131,6 +137,7 @@ static bool push(struct check *c, uint32_t at)
 static void forget_all(struct check *c)
 {
     c->nmemo = c->nstack = 0;
+    c->forgotten = 0;
     if (++c->round == 0) {
         memset(c->memo, 0, (c->memo_mask + 1) * sizeof *c->memo);
         c->round = 1;
@@ -203,6 +210,7 @@ static void both(struct found *into, struct found more)
         into->height = more.height;
     if (more.low < into->low)
         into->low = more.low;
+    into->cycle |= more.cycle;
 }
 
 /* More of a union; true: it is decided. */
@@ -216,6 +224,15 @@ static bool unite(struct found *sum, struct found more)
     if (more.value > sum->value)
         sum->value = more.value;
     return false;
+}
+
+/* More of an intersection; true: it is decided. */
+static bool intersect(struct found *sum, struct found more)
+{
+    both(sum, more);
+    if (more.value < sum->value)
+        sum->value = more.value;
+    return more.value <= CHECK_CYCLE;
 }
 
 /* ---- direct tuples ---- */
@@ -235,10 +252,19 @@ static enum check_value tuple_counts(struct check *c, object_id object, int pair
     return is == TUPLE_PLAIN ? CHECK_YES : CHECK_IF;
 }
 
-static struct found dispatch(struct check *c, object_id object, int pair, unsigned depth)
+/* By way of a tuple, with its condition. */
+static struct found dispatch(struct check *c, object_id object, int pair, unsigned depth, struct engine_text condition)
 {
     struct found f = ask(c, object, pair, depth + 1);
     f.height++;
+    if (condition.len == 0)
+        return f;
+    if (f.value == CHECK_YES)
+        f.value = CHECK_IF;
+    if (f.value == CHECK_CYCLE)
+        f.value = CHECK_CYCLE_IF;
+    if (f.value == CHECK_IF || f.value == CHECK_CYCLE_IF)
+        c->condition = condition;
     return f;
 }
 
@@ -286,7 +312,7 @@ static struct found usersets(struct check *c, object_id object, const struct rul
         if (many == 0)
             return sum;
         if (many > FEW && subject_count(c, d->relation, many) < many)
-            return shares_userset(c, object, p, d) ? (struct found){CHECK_YES, 1, NEVER} : sum;
+            return shares_userset(c, object, p, d) ? (struct found){CHECK_YES, 1, NEVER, false} : sum;
     }
     tuples_walk(&w, c->tuples, FORWARD, object, low, high);
     while (c->failed == ENGINE_OK && tuples_next(&w)) {
@@ -294,12 +320,7 @@ static struct found usersets(struct check *c, object_id object, const struct rul
             (!plain &&
              (w.condition.len != d->condition.len || memcmp(w.condition.s, d->condition.s, d->condition.len) != 0)))
             continue;
-        struct found f = dispatch(c, key_object(w.key), d->pair, depth);
-        if (!plain && f.value == CHECK_YES)
-            f.value = CHECK_IF;
-        if (f.value == CHECK_IF && !plain)
-            c->condition = w.condition;
-        if (unite(&sum, f))
+        if (unite(&sum, dispatch(c, key_object(w.key), d->pair, depth, w.condition)))
             break;
     }
     return sum;
@@ -314,7 +335,7 @@ static struct found direct(struct check *c, object_id object, int pair, unsigned
                                  c->subject == c->wildcard);
     if (sum.value != CHECK_YES && c->wildcard && c->wildcard != c->subject)
         unite(&sum, (struct found){tuple_counts(c, object, pair, graph_key(p->relation, 0, c->wildcard), c->type, true),
-                                   0, NEVER});
+                                   0, NEVER, false});
     for (int i = 0; sum.value != CHECK_YES && i < p->ndirect; i++)
         if (p->direct[i].pair >= 0 && unite(&sum, usersets(c, object, p, &p->direct[i], depth)))
             break;
@@ -336,12 +357,7 @@ static struct found parents(struct check *c, object_id object, const struct rule
         int to = rules_pair(r, type, rule->name);
         if (to < 0 || tuples_is_wildcard(c->tuples, parent) || !rules_allow(r, rule->pair, type, 0, false, w.condition))
             continue;
-        struct found f = dispatch(c, parent, to, depth);
-        if (w.condition.len > 0 && f.value == CHECK_YES)
-            f.value = CHECK_IF;
-        if (w.condition.len > 0 && f.value == CHECK_IF)
-            c->condition = w.condition;
-        if (unite(&sum, f))
+        if (unite(&sum, dispatch(c, parent, to, depth, w.condition)))
             break;
     }
     return sum;
@@ -360,25 +376,16 @@ static struct found rewrite(struct check *c, object_id object, int pair, int at,
     case RULE_TTU:
         return parents(c, object, rule, depth);
     case RULE_UNION:
-        /* First what looks no further: whoever is found there is found at once. */
+    case RULE_INTERSECTION:
+        /* First what looks no further: it may decide at once. */
+        sum = rule->op == RULE_UNION ? no : yes;
         for (int i = 0; i < 2 * rule->n && c->failed == ENGINE_OK; i++) {
             int child = r->children[rule->first + i % rule->n];
-            if ((r->rules[child].op == RULE_THIS) == (i < rule->n) &&
-                unite(&sum, rewrite(c, object, pair, child, depth)))
+            if ((r->rules[child].op == RULE_THIS) != (i < rule->n))
+                continue;
+            f = rewrite(c, object, pair, child, depth);
+            if (rule->op == RULE_UNION ? unite(&sum, f) : intersect(&sum, f))
                 break;
-        }
-        return sum;
-    case RULE_INTERSECTION:
-        sum = yes;
-        for (int i = 0; i < rule->n && c->failed == ENGINE_OK; i++) {
-            f = rewrite(c, object, pair, r->children[rule->first + i], depth);
-            both(&sum, f);
-            if (f.value <= CHECK_CYCLE) {
-                sum.value = f.value;
-                return sum;
-            }
-            if (f.value < sum.value)
-                sum.value = f.value;
         }
         return sum;
     case RULE_DIFFERENCE:
@@ -392,7 +399,7 @@ static struct found rewrite(struct check *c, object_id object, int pair, int at,
         else if (f.value == CHECK_CYCLE)
             sum.value = CHECK_CYCLE;
         else if (sum.value == CHECK_YES && f.value != CHECK_NO)
-            sum.value = f.value;
+            sum.value = f.value == CHECK_CYCLE_IF ? CHECK_IF : f.value;
         return sum;
     }
     return no;
@@ -430,7 +437,14 @@ static struct found decide(struct check *c, uint32_t at, object_id object, int p
     m->depth = (uint16_t)depth;
     m->height = (uint16_t)f.height;
     m->value = (uint8_t)f.value;
-    if (f.value == CHECK_YES || f.low >= (int32_t)index) {
+    m->cycle = f.cycle;
+    if (f.cycle && c->by_way) {
+        m->state = ABSENT;
+        settle(c, index, false);
+        c->by_way = ++c->forgotten < FORGET_MAX;
+        if (f.low >= (int32_t)index)
+            f.low = NEVER;
+    } else if (f.value == CHECK_YES || f.low >= (int32_t)index) {
         m->state = KNOWN;
         settle(c, index, f.value <= CHECK_CYCLE);
         f.low = NEVER;
@@ -446,7 +460,7 @@ static struct found decide(struct check *c, uint32_t at, object_id object, int p
 static struct found ask(struct check *c, object_id object, int pair, unsigned depth)
 {
     if (depth >= c->depth_max)
-        return (struct found){CHECK_DEEP, 0, NEVER};
+        return deep;
     if (c->subject == object && c->relation == c->rules->pairs[pair].relation && c->pair == pair)
         return yes;
     if (!rules_reaches(c->rules, pair, c->kind))
@@ -458,11 +472,11 @@ static struct found ask(struct check *c, object_id object, int pair, unsigned de
         return no;
     struct memo *m = &c->memo[at];
     if (m->state == ASKING)
-        return (struct found){CHECK_CYCLE, 0, m->index};
-    if (m->state != ABSENT && holds_at(c, m, depth))
-        return (struct found){(enum check_value)m->value, m->height, m->state == ASSUMED ? m->low : NEVER};
+        return (struct found){CHECK_CYCLE, 0, m->index, true};
+    if (m->state != ABSENT && !(m->cycle && c->by_way) && holds_at(c, m, depth))
+        return (struct found){(enum check_value)m->value, m->height, m->state == ASSUMED ? m->low : NEVER, m->cycle};
     if (c->nested >= NESTED_MAX)
-        return (struct found){CHECK_DEEP, 0, NEVER};
+        return deep;
     c->nested++;
     struct found f = decide(c, at, object, pair, depth);
     c->nested--;
@@ -482,6 +496,7 @@ enum engine_status check_object(struct check *c, object_id object, struct engine
     *answer = false;
     if (!object)
         object = c->subject == UNNAMED && is_subject(c, text) ? UNNAMED : OTHER_UNNAMED;
+    c->by_way = !c->rules->pairs[pair].positive && c->forgotten < FORGET_MAX;
     struct found f = ask(c, object, pair, 0);
     if (c->failed != ENGINE_OK) {
         c->nstack = 0;
@@ -490,92 +505,4 @@ enum engine_status check_object(struct check *c, object_id object, struct engine
     }
     *answer = f.value == CHECK_YES;
     return f.value == CHECK_IF ? ENGINE_CONDITIONAL : f.value == CHECK_DEEP ? ENGINE_TOO_DEEP : ENGINE_OK;
-}
-
-/* ---- the public call ---- */
-
-enum engine_status reader_refuse(struct engine_reader *r, enum engine_status st, const char *what,
-                                 struct engine_text name)
-{
-    snprintf(r->reason, sizeof r->reason, "%s \"%.*s\"", what, (int)(name.len < 300 ? name.len : 300), name.s);
-    return st;
-}
-
-static enum engine_status one(struct engine_reader *r, struct check *c, const struct tuples *t,
-                              const struct engine_check *q, bool *allowed)
-{
-    struct parts o = parts_of(q->object);
-    name_id type = graph_name_find(t->engine, o.type.s, o.type.len);
-    if (rules_type(c->rules, type) < 0)
-        return reader_refuse(r, ENGINE_NO_TYPE, "the model has no type", o.type);
-    int pair = rules_pair(c->rules, type, graph_name_find(t->engine, q->relation.s, q->relation.len));
-    if (pair < 0)
-        return reader_refuse(r, ENGINE_NO_RELATION, "the object's type has no relation", q->relation);
-    enum engine_status st = check_object(c, tuples_object(t, type, o.id.s, o.id.len), q->object, pair, allowed);
-    if (st == ENGINE_CONDITIONAL)
-        reader_refuse(r, st, "the decision depends on the condition", c->condition);
-    if (st == ENGINE_TOO_DEEP)
-        reader_refuse(r, st, "too many usersets and parents on the way from", q->object);
-    return st;
-}
-
-static bool same(struct engine_text a, struct engine_text b)
-{
-    return a.len == b.len && memcmp(a.s, b.s, a.len) == 0;
-}
-
-enum engine_status contextual_fit(struct engine_reader *r, const struct rules *rules,
-                                  const struct engine_limits *limits)
-{
-    for (size_t i = 0; limits && i < limits->ncontextual; i++) {
-        const struct engine_tuple *x = &limits->contextual[i];
-        struct parts o = parts_of(x->object), s = parts_of(x->subject);
-        const struct engine *e = rules->engine;
-        int pair = rules_pair(rules, graph_name_find(e, o.type.s, o.type.len),
-                              graph_name_find(e, x->relation.s, x->relation.len));
-        name_id relation = s.relation.len ? graph_name_find(e, s.relation.s, s.relation.len) : 0;
-        if (pair < 0 || (s.relation.len && !relation) ||
-            !rules_allow(rules, pair, graph_name_find(e, s.type.s, s.type.len), relation,
-                         s.id.len == 1 && *s.id.s == '*', x->condition))
-            return reader_refuse(r, ENGINE_BAD_TUPLE, "the model does not take the contextual tuple of", x->object);
-    }
-    return ENGINE_OK;
-}
-
-enum engine_status engine_checks(struct engine_reader *r, const struct rules *rules, const struct engine_limits *limits,
-                                 struct engine_check *checks, size_t n)
-{
-    struct tuples t;
-    enum engine_status st = contextual_fit(r, rules, limits);
-    for (size_t i = 0; i < n; i++) {
-        checks[i].status = st == ENGINE_OK ? ENGINE_STOPPED : st;
-        checks[i].allowed = false;
-    }
-    if (st != ENGINE_OK)
-        return st;
-    if (!tuples_open(&t, rules->engine, r->view, limits ? limits->contextual : NULL, limits ? limits->ncontextual : 0))
-        return ENGINE_NOMEM;
-    struct check *c = check_open(r, rules, &t, limits);
-    size_t done = 0;
-    for (size_t i = 0; c && done < n && st == ENGINE_OK; i++) {
-        if (checks[i].status != ENGINE_STOPPED)
-            continue;
-        struct engine_text subject = checks[i].subject;
-        bool known = check_subject(c, subject);
-        for (size_t k = i; k < n && st == ENGINE_OK; k++) {
-            struct engine_check *q = &checks[k];
-            if (q->status != ENGINE_STOPPED || (k > i && !same(q->subject, subject)))
-                continue;
-            enum engine_status got =
-                known ? one(r, c, &t, q, &q->allowed)
-                      : reader_refuse(r, ENGINE_NO_TYPE, "the model has no such type, or relation of it:", subject);
-            if (got == ENGINE_NOMEM || got == ENGINE_STOPPED)
-                st = got;
-            else
-                done++;
-            q->status = got;
-        }
-    }
-    tuples_close(&t);
-    return c ? st : ENGINE_NOMEM;
 }

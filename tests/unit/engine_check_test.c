@@ -223,7 +223,9 @@ static void test_random_models_say_what_brute_force_says(void **state)
 static const char by_hand[] =
     "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},"
     "{\"type\":\"team\",\"relations\":{\"member\":{\"this\":{}}},\"metadata\":{\"relations\":{\"member\":{"
-    "\"directly_related_user_types\":[{\"type\":\"user\"},{\"type\":\"team\",\"relation\":\"member\"}]}}}},"
+    "\"directly_related_user_types\":[{\"type\":\"user\"},{\"type\":\"team\",\"relation\":\"member\"},{\"type\":"
+    "\"team\",\"relation\":\"member\","
+    "\"condition\":\"at_work\"}]}}}},"
     "{\"type\":\"doc\",\"relations\":{"
     "\"viewer\":{\"difference\":{\"base\":{\"this\":{}},\"subtract\":{\"computedUserset\":{\"relation\":\"blocked\"}}}}"
     ","
@@ -331,6 +333,30 @@ static void test_cycles_in_data(void **state)
     put(h, "doc:3", "blocked", "team:a#member", NULL);
     expect(h, "doc:3", "viewer", "user:bob", false);
     expect(h, "doc:3", "viewer", "user:anne", false);
+}
+
+/* Whether there is a cycle at all can depend on a condition, and so an exclusion; not who is in a union. */
+static void test_cycles_by_way_of_conditions(void **state)
+{
+    struct hand *h = *state;
+    put(h, "team:a", "member", "team:a#member", "at_work");
+    put(h, "team:b", "member", "team:a#member", NULL);
+    put(h, "doc:1", "viewer", "user:bob", NULL);
+    put(h, "doc:1", "blocked", "team:b#member", NULL);
+    expect(h, "team:b", "member", "user:bob", false);
+    expect_status(h, "doc:1", "viewer", "user:bob", ENGINE_CONDITIONAL, "at_work");
+    /* Asked with others of the same subject, whatever is remembered of them: as alone. */
+    struct engine_check q[3];
+    for (int i = 0; i < 3; i++)
+        q[i] = (struct engine_check){.subject = text("user:bob"),
+                                     .relation = text(i == 1 ? "viewer" : "member"),
+                                     .object = text(i == 1 ? "doc:1" : "team:b")};
+    engine_begin(h->reader);
+    engine_checks(h->reader, h->rules, NULL, q, 3);
+    engine_end(h->reader);
+    assert_int_equal(q[0].status, ENGINE_OK);
+    assert_int_equal(q[1].status, ENGINE_CONDITIONAL);
+    assert_int_equal(q[2].status, ENGINE_OK);
 }
 
 static void test_depth(void **state)
@@ -505,6 +531,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_models_say_what_brute_force_says),
         HAND(test_cycles_in_data),
+        HAND(test_cycles_by_way_of_conditions),
         HAND(test_depth),
         HAND(test_conditions),
         HAND(test_what_the_model_does_not_take_counts_for_nothing),
