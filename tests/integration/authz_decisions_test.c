@@ -2,10 +2,10 @@
  * authz_decisions_test.c - authz-store against a real OpenFGA: random models, tuples and contextual tuples; every
  * decision of a small universe, lists and trees. What differs is shown with as few tuples as do.
  *
- * Known and left out: lists of OpenFGA's that its own Check contradicts (below); and where OpenFGA's own
- * answer depends on which of its strategies happens to run (a cycle of tuples below what an exclusion subtracts):
- * tuples form no cycle in half of the models, and such a decision may be no in
- * the others where OpenFGA says yes, never the other way round.
+ * Known and left out: lists of OpenFGA's that its own Check contradicts (below); and where OpenFGA's answer depends on
+ * which of its strategies happens to run, a cycle of tuples below what an exclusion subtracts (openfga/openfga#1573
+ * says why that must not be yes): tuples form no cycle in half of the models, and in the others such a decision may be
+ * no where OpenFGA says yes, never the other way round.
  */
 #include "engine/engine.h"
 #include "tests/harness/twin.h"
