@@ -525,8 +525,12 @@ BEGIN
                 PERFORM relata.refuse_mapping(format('column %I of type %s cannot be part of an id', parts[i], c.type),
                     'its text depends on settings, or is not unique.', 'Add a generated text column, and name that.');
             END IF;
-            terms := terms || format('relata.encode_id(%I.%I::text%s)', alias, parts[i],
-                                     CASE WHEN also <> '' THEN ', ' || quote_literal(also) ELSE '' END);
+            IF c.kind IN ('int', 'uuid') AND translate(also, '-0123456789abcdef', '') = also THEN
+                terms := terms || format('%I.%I::text', alias, parts[i]); -- holds nothing to encode
+            ELSE
+                terms := terms || format('relata.encode_id(%I.%I::text%s)', alias, parts[i],
+                                         CASE WHEN also <> '' THEN ', ' || quote_literal(also) ELSE '' END);
+            END IF;
         END IF;
     END LOOP;
     RETURN '(' || array_to_string(terms, ' || ') || ')::text COLLATE "C"';
@@ -737,6 +741,27 @@ BEGIN
                   CASE part WHEN 1 THEN 'object' ELSE 'subject' END);
 END $$;
 
+-- For audits: sums of hashes of what a rule's rows stand for, by type, relation and bucket (-1: conditional, whose sum means
+-- nothing); first by a mask of 0, then by another. What is the same for all rows is not grouped by, which costs as much as the hash.
+CREATE FUNCTION relata.track_digest(place text, view_name text, object_type text, relation text, conditional boolean) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    type_sql constant text := coalesce(quote_literal(object_type) || '::text', 'split_part(h.object, '':'', 1)');
+    relation_sql constant text := coalesce(quote_literal(relation) || '::text', 'h.relation');
+    hashed constant text := format('(SELECT v.object, v.relation, v.condition_name IS NULL AS plain, hashtextextended(v.subject COLLATE "C", '
+        'hashtextextended(v.relation COLLATE "C", hashtextextended(v.object COLLATE "C", salt))) AS hash FROM %I.%I v) h', place, view_name);
+    groups constant text[] := array_remove(ARRAY[CASE WHEN object_type IS NULL THEN '1' END, CASE WHEN relation IS NULL THEN '2' END], NULL);
+    by_pair constant text[] := groups || CASE WHEN conditional THEN ARRAY['h.plain'] ELSE '{}' END;
+BEGIN
+    RETURN ARRAY[
+        format('SELECT %s, %s, %s::bigint, count(*), coalesce(sum(h.hash), 0) FROM %s%s HAVING count(*) > 0', type_sql, relation_sql,
+               CASE WHEN conditional THEN 'CASE WHEN h.plain THEN 0 ELSE -1 END' ELSE '0' END, hashed,
+               CASE WHEN cardinality(by_pair) > 0 THEN ' GROUP BY ' || array_to_string(by_pair, ', ') ELSE '' END),
+        format('SELECT %s, %s, %s, count(*), coalesce(sum(h.hash), 0) FROM %s GROUP BY %s', type_sql, relation_sql,
+               CASE WHEN conditional THEN 'CASE WHEN h.plain THEN h.hash & mask ELSE -1 END' ELSE 'h.hash & mask' END, hashed,
+               array_to_string(groups || ARRAY['3'], ', '))];
+END $$;
+
 -- NULL, or the index that a rule's lookups lack: one that begins with any column of its object or subject will do.
 CREATE FUNCTION relata.track_advice(tab regclass, object text[], subject text[]) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -760,7 +785,7 @@ END $$;
 
 -- The functions and triggers of a table.
 CREATE FUNCTION relata.track_generate(place text, f text, tab regclass, store text, source text, conditional boolean,
-                                      statement_level boolean, lookups text[], abouts text[], expected text[]) RETURNS void
+                                      statement_level boolean, lookups text[], abouts text[], expected text[], digests text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- Without conditions a tuple is its key, and what appears can be written as it is.
@@ -774,8 +799,6 @@ DECLARE
         'array_agg(d.relation) FILTER (WHERE NOT d.added) AS rr, array_agg(d.subject) FILTER (WHERE NOT d.added) AS rs '
         'FROM (SELECT d.*, (row_number() OVER (ORDER BY d.object, d.relation, d.subject) - 1) / 100000 AS chunk FROM (%%s) d) d '
         'WHERE d.object IS NOT NULL GROUP BY d.chunk ORDER BY d.chunk');
-    hashed constant text := 'SELECT e.object, e.relation, e.condition_name IS NULL AS plain, hashtextextended((e.object || ''#'' || '
-        'e.relation || ''@'' || e.subject) COLLATE "C", salt) AS hash FROM (' || array_to_string(expected, E'\n        UNION ALL ') || ') e';
     apply constant text := format(E'LOOP\n            PERFORM relata.track_apply(%L, x.ao, x.ar, x.asub, x.ro, x.rr, x.rs);\n        END LOOP;', store);
     body text;
     part regclass;
@@ -831,23 +854,23 @@ END $f$, tab::oid, source);
                    E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY SELECT DISTINCT ON (1, 2, 3) * FROM ('
                    || array_to_string(expected, E'\n        UNION ALL ')
                    || E') e ORDER BY 1, 2, 3, e.condition_name NULLS FIRST, e.condition_context::text COLLATE "C" NULLS FIRST;\nEND');
-    -- For audits: sums of hashes of what is expected, by type, relation and bucket (-1: conditional, whose sum means nothing); the tuples of some
-    -- buckets (NULL: all), a row each time that a row stands for one; and those of one object or one subject.
+    -- For audits: sums of hashes (relata.track_digest); the tuples of some buckets (NULL: all), a row each time that a row stands for
+    -- one; and those of one object or one subject.
     EXECUTE format('CREATE FUNCTION %I.%I(salt bigint, mask bigint) RETURNS TABLE (object_type text, relation text, bucket bigint, '
                    'n bigint, total numeric) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp '
                    'SET row_security = off SET enable_sort = off SET work_mem = ''64MB'' AS %L', place, f || '_digest',
-                   E'#variable_conflict use_column\nBEGIN\n    IF mask = 0 THEN\n        RETURN QUERY SELECT split_part(h.object, '':'', 1), '
-                   'h.relation, CASE WHEN h.plain THEN 0 ELSE -1 END::bigint, count(*), coalesce(sum(h.hash), 0) FROM (' || hashed
-                   || E') h GROUP BY 1, 2, h.plain;\n    ELSE\n        RETURN QUERY SELECT split_part(h.object, '':'', 1), h.relation, '
-                   'CASE WHEN h.plain THEN h.hash & mask ELSE -1 END, count(*), coalesce(sum(h.hash), 0) FROM (' || hashed
-                   || E') h GROUP BY 1, 2, 3;\n    END IF;\nEND');
+                   E'#variable_conflict use_column\nBEGIN\n    IF mask = 0 THEN'
+                   || (SELECT string_agg(E'\n        RETURN QUERY ' || digests[i] || ';', '' ORDER BY i) FROM generate_series(1, cardinality(digests), 2) i)
+                   || E'\n    ELSE'
+                   || (SELECT string_agg(E'\n        RETURN QUERY ' || digests[i] || ';', '' ORDER BY i) FROM generate_series(2, cardinality(digests), 2) i)
+                   || E'\n    END IF;\nEND');
     EXECUTE format('CREATE FUNCTION %I.%I(salt bigint, mask bigint, buckets bigint[]) RETURNS TABLE (object text, relation text, subject text, '
                    'condition_name text, condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER '
                    'SET search_path = pg_catalog, pg_temp SET row_security = off SET plan_cache_mode = force_custom_plan AS %L', place, f || '_part',
                    E'#variable_conflict use_column\nBEGIN\n    RETURN QUERY SELECT e.* FROM ('
                    || array_to_string(expected, E'\n        UNION ALL ')
-                   || E') e WHERE buckets IS NULL OR e.condition_name IS NOT NULL OR hashtextextended((e.object || ''#'' || e.relation '
-                      '|| ''@'' || e.subject) COLLATE "C", salt) & mask = ANY (buckets);\nEND');
+                   || E') e WHERE buckets IS NULL OR e.condition_name IS NOT NULL OR hashtextextended(e.subject COLLATE "C", '
+                      'hashtextextended(e.relation COLLATE "C", hashtextextended(e.object COLLATE "C", salt))) & mask = ANY (buckets);\nEND');
     EXECUTE format('CREATE FUNCTION %I.%I(text, text) RETURNS TABLE (object text, relation text, subject text, '
                    'condition_name text, condition_context jsonb) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, '
                    'pg_temp SET row_security = off SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS %L', place, f || '_about',
@@ -962,6 +985,9 @@ DECLARE
     by_object text[] := '{}';
     by_subject text[] := '{}';
     expected text[] := '{}';
+    digests text[] := '{}';
+    object_type text;
+    relation text;
     rules jsonb := '[]';
     conditional boolean := false;
     n int := 0;
@@ -982,9 +1008,10 @@ BEGIN
         by_object := by_object || relata.track_about(tab, place, f || '_r' || n, rule.object, rule.relation, rule.subject, 1);
         by_subject := by_subject || relata.track_about(tab, place, f || '_r' || n, rule.object, rule.relation, rule.subject, 3);
         expected := expected || format('SELECT v.object, v.relation, v.subject, v.condition_name, v.condition_context FROM %I.%I v', place, f || '_r' || n);
-        rules := rules || jsonb_build_array(jsonb_build_array(
-            CASE WHEN strpos(rule.object[1], ':') > 0 THEN split_part(rule.object[1], ':', 1) END,
-            CASE WHEN cardinality(rule.relation) = 1 THEN rule.relation[1] END,
+        object_type := CASE WHEN strpos(rule.object[1], ':') > 0 THEN split_part(rule.object[1], ':', 1) END;
+        relation := CASE WHEN cardinality(rule.relation) = 1 THEN rule.relation[1] END;
+        digests := digests || relata.track_digest(place, f || '_r' || n, object_type, relation, rule.conditional);
+        rules := rules || jsonb_build_array(jsonb_build_array(object_type, relation,
             CASE WHEN strpos(rule.subject[1], ':') > 0 THEN split_part(rule.subject[1], ':', 1) END));
         advice := relata.track_advice(tab, rule.object, rule.subject);
         IF advice IS NOT NULL THEN
@@ -993,7 +1020,7 @@ BEGIN
     END LOOP;
     PERFORM relata.track_generate(place, f, tab, store, src, conditional,
                                   c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = tab), lookups,
-                                  by_object || by_subject, expected);
+                                  by_object || by_subject, expected, digests);
     RETURN rules;
 END $$;
 
@@ -1166,7 +1193,7 @@ GRANT EXECUTE ON FUNCTION relata.encode_bytes(text, text), relata.encode_id(text
     relata.decode_id(text) TO relata_service, relata_relay, relata_writer, relata_lister, relata_auditor, relata_repair;
 GRANT EXECUTE ON FUNCTION relata.as_bigint, relata.as_uuid, relata.refuse_mapping, relata.template_parts, relata.template_also,
     relata.template_match, relata.template_sql, relata.context_sql, relata.check_when, relata.track_column, relata.track_rule,
-    relata.track_match, relata.track_lookup, relata.track_about, relata.track_advice, relata.track_generate, relata.track_place, relata.track_install,
+    relata.track_match, relata.track_lookup, relata.track_about, relata.track_digest, relata.track_advice, relata.track_generate, relata.track_place, relata.track_install,
     relata.track_register, relata.track_unregister, relata.track_apply, relata.track_stash, relata.track_stash_all,
     relata.track_unstash, relata.check_isolation, relata.backfill_batch, relata.track, relata.untrack TO relata_service;
 GRANT EXECUTE ON PROCEDURE relata.backfill TO relata_service;

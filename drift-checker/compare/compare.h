@@ -2,14 +2,14 @@
  * compare.h - three sides of one truth: what the inventory stands for (expected), what the ledger says (relata.tuple),
  * and what the store holds (observed). Finds the tuples in which they differ.
  *
- * Sides that agree are not read: each database sums the hashes of its tuples by type and relation; where the sums
- * differ, by bucket too; and only the buckets that differ are streamed, in key order, and merged. A hash is
- * hashtextextended() of the key with a salt of its own for each run, so that nobody can make two tuples whose hashes
- * cancel out; sums, unlike XOR, see a tuple twice. Conditional tuples are always streamed: their contexts are compared
- * by meaning.
+ * Sides that agree are not read: each database sums the hashes of its tuples, over all where that tells enough, else by
+ * type and relation; where the sums differ, by bucket too; and only the buckets that differ are streamed, in key order,
+ * and merged. A hash is hashtextextended() of subject, relation and object, each the next one's seed, with a salt of
+ * its own for each run, so that nobody can make two tuples whose hashes cancel out; sums, unlike XOR, see a tuple
+ * twice. Conditional tuples are always streamed: their contexts are compared by meaning.
  *
  * Expected and ledger are read in one snapshot, the store a moment later: what differs is a candidate and no more.
- * Main thread only; starts threads of its own and joins them. Memory: BUCKETS * 16 bytes a comparison, a few thousand
+ * Main thread only; starts threads of its own and joins them. Memory: COMPARE_BUCKETS * 64 bytes, a few thousand
  * rows a side, and what the caller keeps of the candidates. The stop flag and the bound on the snapshots' age end it.
  */
 #ifndef RELATA_DRIFT_COMPARE_H
@@ -20,7 +20,7 @@
 #include "drift-checker/settings.h"
 #include "engine/model.h"
 
-#define COMPARE_BUCKETS 16384
+#define COMPARE_BUCKETS 65536
 
 struct candidate {
     struct tuple_key key;

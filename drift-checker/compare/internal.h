@@ -32,6 +32,8 @@ static inline bool pair_judged(const struct pair *p)
 {
     return p->owned && !p->skipped;
 }
+/* Whatever the pair. */
+bool pairs_all_judged(const struct pairs *p);
 /* All of them. */
 struct pair *pairs_first(struct pairs *p, size_t *at);
 struct pair *pairs_next(struct pairs *p, size_t *at, struct pair *last);
@@ -46,6 +48,7 @@ struct sides {
     mono_us until;        /* the bound on the snapshots' age */
     bool pages;           /* read by the store's API; else from its table: */
     bool authz;           /* authz-store's, not OpenFGA's */
+    bool same[SIDES];     /* as the ledger, by sums: there is nothing to stream */
 };
 
 /* Opens the connections and their snapshots; the store's pages are in pg_temp.observed of pg[SIDE_OBSERVED] then. */
@@ -54,10 +57,12 @@ enum status sides_open(struct sides *s, const struct compare_job *job, const str
 void sides_close(struct sides *s);
 /* How long a statement may take. */
 int64_t sides_ms(const struct sides *s);
-/* COPY .. TO STDOUT of (type, relation, bucket or -1 for conditional ones, count, sum of hashes). `source` for the
- * expected side only. */
-void side_digest_sql(const struct sides *s, enum side side, const struct source *source, struct pairs *only,
-                     struct buf *out);
+enum digest_by { BY_ALL, BY_PAIR, BY_BUCKET };
+/* COPY .. TO STDOUT of (type, relation, bucket or -1 for conditional ones, count, sum of hashes); by anything but pair
+ * the type is '', and the relation 'x' if no source speaks of the pair, or ''. Tracked tables give pairs always.
+ * `source` is for the expected side. `only`: the pairs that differ, NULL for all. */
+void side_digest_sql(const struct sides *s, enum side side, const struct source *source, enum digest_by by,
+                     struct pairs *only, struct buf *out);
 /* SELECT of (object, relation, subject, condition_name, condition_context) in key order; `buckets`, a text array, NULL:
  * all. */
 void side_stream_sql(const struct sides *s, enum side side, const char *buckets, struct buf *out);

@@ -17,10 +17,15 @@ struct held {
 struct stream {
     struct sides *s;
     enum side side;
+    const char *buckets; /* NULL: all */
     struct pg_result *r;
     int row;
     bool end;
     struct held held;
+    pthread_t thread; /* opens it */
+    bool started;
+    enum status st;
+    struct err err;
 };
 
 struct merging {
@@ -46,24 +51,62 @@ static enum status fetch(struct stream *t, struct err *err)
     return st;
 }
 
-static enum status stream_open(struct stream *t, struct sides *s, enum side side, const char *buckets, struct err *err)
+static enum status stream_begin(struct stream *t, struct err *err)
 {
+    struct sides *s = t->s;
     struct buf sql;
     enum status st;
 
-    *t = (struct stream){.s = s, .side = side};
-    buf_init(&t->held.name, 1 << 16);
-    buf_init(&t->held.context, 1 << 20);
+    t->end = s->same[t->side];
+    if (t->end)
+        return ST_OK;
     buf_init(&sql, 1 << 22);
     buf_adds(&sql, "DECLARE drift NO SCROLL CURSOR FOR ");
-    side_stream_sql(s, side, buckets, &sql);
-    st = side_ask(s, s->pg[side], buf_str(&sql), NULL, err);
+    side_stream_sql(s, t->side, t->buckets, &sql);
+    st = side_ask(s, s->pg[t->side], buf_str(&sql), NULL, err);
     buf_release(&sql);
     if (st == ST_OK)
         st = fetch(t, err);
-    if (st != ST_OK && side == SIDE_EXPECTED && st != ST_DEADLINE && st != ST_STOPPED) {
+    if (st != ST_OK && t->side == SIDE_EXPECTED && st != ST_DEADLINE && st != ST_STOPPED) {
         (void)err_prefix(err, "a source of expected tuples failed");
         (void)snprintf(err->code, sizeof err->code, "expected");
+    }
+    return st;
+}
+
+static void *stream_main(void *arg)
+{
+    struct stream *t = arg;
+
+    t->st = stream_begin(t, &t->err);
+    return NULL;
+}
+
+/* The first rows of all sides, which take as long as the sort: side by side. */
+static enum status streams_open(struct merging *m, const char *buckets, struct err *err)
+{
+    enum status st = ST_OK;
+
+    for (int i = 0; i < SIDES; i++) {
+        struct stream *t = &m->stream[i];
+
+        *t = (struct stream){.s = m->s, .side = (enum side)i, .buckets = buckets};
+        buf_init(&t->held.name, 1 << 16);
+        buf_init(&t->held.context, 1 << 20);
+        t->started = pthread_create(&t->thread, NULL, stream_main, t) == 0;
+        if (!t->started)
+            st = err_set(err, ST_NOMEM, NULL, "cannot start a thread");
+    }
+    for (int i = 0; i < SIDES; i++) {
+        struct stream *t = &m->stream[i];
+
+        if (t->started)
+            pthread_join(t->thread, NULL);
+        if (st == ST_OK && t->st != ST_OK) {
+            st = t->st;
+            if (err)
+                *err = t->err;
+        }
     }
     return st;
 }
@@ -187,10 +230,12 @@ static bool allowed(const struct merging *m, const struct tuple_key *key, const 
 
 static enum status judge_key(struct merging *m, const struct tuple_key *key, struct err *err)
 {
-    const struct held *e = &m->stream[SIDE_EXPECTED].held, *l = &m->stream[SIDE_LEDGER].held,
-                      *o = &m->stream[SIDE_OBSERVED].held;
+    const struct held *l = &m->stream[SIDE_LEDGER].held;
+    const struct held *o = m->s->same[SIDE_OBSERVED] ? l : &m->stream[SIDE_OBSERVED].held;
     struct bytes type = tuple_type(key->object);
     struct pair *pair = pairs_get(m->pairs, type.data, type.len, key->relation);
+    /* Of pairs that no source speaks of nothing is expected, equal or not. */
+    const struct held *e = m->s->same[SIDE_EXPECTED] && pair && pair->expected ? l : &m->stream[SIDE_EXPECTED].held;
     struct candidate c = {.key = *key};
 
     if (!pair)
@@ -212,15 +257,13 @@ enum status merge_sides(struct sides *s, struct pairs *pairs, const char *bucket
 {
     struct merging m = {.s = s, .pairs = pairs, .out = out, .count = count, .found = found, .arg = arg};
     const struct compare_job *job = s->job;
-    enum status st = ST_OK;
-    int opened = 0;
+    enum status st;
     bool any = true;
 
     buf_init(&m.object, 1 << 16);
     buf_init(&m.relation, 1 << 16);
     buf_init(&m.subject, 1 << 16);
-    for (; opened < SIDES && st == ST_OK; opened++)
-        st = stream_open(&m.stream[opened], s, (enum side)opened, buckets, err);
+    st = streams_open(&m, buckets, err);
     for (int64_t n = 0; st == ST_OK && any; n++) {
         struct tuple_key key;
 
@@ -234,7 +277,7 @@ enum status merge_sides(struct sides *s, struct pairs *pairs, const char *bucket
                 job->progress(job->progress_arg, "comparing", n, 0);
         }
     }
-    for (int i = 0; i < opened; i++)
+    for (int i = 0; i < SIDES; i++)
         stream_close(&m.stream[i]);
     buf_release(&m.object);
     buf_release(&m.relation);

@@ -82,6 +82,11 @@ struct pair *pairs_get(struct pairs *p, const char *type, size_t type_len, const
     return pair;
 }
 
+bool pairs_all_judged(const struct pairs *p)
+{
+    return p->all_owned && !*p->job->cfg->skip;
+}
+
 struct pair *pairs_first(struct pairs *p, size_t *at)
 {
     for (*at = 0; *at < TABLE; ++*at) {

@@ -7,7 +7,11 @@
 #include "drift-checker/compare/internal.h"
 
 #define CONNECT_MS 10000
-#define HASH "hashtextextended((object || '#' || relation || '@' || subject) COLLATE \"C\", "
+/* Each part is the next one's seed: no parts run together, and none is copied. The salt belongs in between. */
+#define HASH                                                                                                           \
+    "hashtextextended(subject COLLATE \"C\", hashtextextended(relation COLLATE \"C\", hashtextextended(object "        \
+    "COLLATE \"C\", "
+#define HASH_END ")))"
 
 void add_literal(struct buf *out, const char *text)
 {
@@ -90,10 +94,10 @@ static void add_observed(const struct sides *s, struct buf *out)
         add_authz(s, out);
         return;
     }
-    buf_adds(out,
-             "(SELECT (object_type || ':' || object_id) COLLATE \"C\" AS object, relation COLLATE \"C\" AS relation, "
-             "_user COLLATE \"C\" AS subject, nullif(condition_name, '') AS condition_name, "
-             "encode(condition_context, 'hex') AS condition_context FROM public.tuple WHERE store = ");
+    buf_adds(out, "(SELECT object_type, (object_type || ':' || object_id) COLLATE \"C\" AS object, relation COLLATE "
+                  "\"C\" AS relation, "
+                  "_user COLLATE \"C\" AS subject, nullif(condition_name, '') AS condition_name, "
+                  "encode(condition_context, 'hex') AS condition_context FROM public.tuple WHERE store = ");
     add_literal(out, s->job->store_id);
     if (*cfg->object) {
         buf_addf(out, " AND object_type = left(");
@@ -174,7 +178,7 @@ void side_rows_sql(const struct sides *s, enum side side, const char *buckets, s
     else
         add_observed(s, out);
     if (buckets)
-        buf_addf(out, " WHERE (condition_name IS NOT NULL OR " HASH "%lld) & %d = ANY ('%s'::bigint[]))",
+        buf_addf(out, " WHERE (condition_name IS NOT NULL OR " HASH "%lld" HASH_END " & %d = ANY ('%s'::bigint[]))",
                  (long long)s->salt, COMPARE_BUCKETS - 1, buckets);
 }
 
@@ -186,57 +190,88 @@ void side_stream_sql(const struct sides *s, enum side side, const char *buckets,
              "\"C\" NULLS FIRST, condition_context COLLATE \"C\" NULLS FIRST");
 }
 
-/* " AND (..)" of the pairs that differ. */
-static void add_pairs(struct pairs *only, struct buf *out)
+/* "(.. OR ..)": the pair is one that differs, and of which no source speaks, if that is asked. False: there is none. */
+static bool add_pairs(struct pairs *pairs, bool native, bool unexpected, struct buf *out)
 {
-    const char *between = " WHERE (split_part(object, ':', 1), relation) IN (";
+    const char *between = "(";
     size_t at;
 
-    for (struct pair *p = pairs_first(only, &at); p; p = pairs_next(only, &at, p)) {
-        if (!p->differs)
+    for (struct pair *p = pairs_first(pairs, &at); p; p = pairs_next(pairs, &at, p)) {
+        if (!p->differs || (unexpected && p->expected))
             continue;
-        buf_addf(out, "%s(", between);
-        add_literal(out, p->type);
-        buf_adds(out, ", ");
+        buf_addf(out, "%srelation = ", between);
         add_literal(out, p->relation);
-        buf_addc(out, ')');
-        between = ", ";
+        buf_adds(out, native ? " AND object_type = " : " AND starts_with(object, ");
+        add_literal(out, p->type);
+        buf_adds(out, native ? "" : " || ':')");
+        between = " OR ";
     }
+    if (*between == '(')
+        return false;
     buf_addc(out, ')');
+    return true;
 }
 
-void side_digest_sql(const struct sides *s, enum side side, const struct source *source, struct pairs *only,
-                     struct buf *out)
+/* The rows of one side, or of one source. */
+static void add_side(const struct sides *s, enum side side, const struct source *source, struct buf *out)
 {
-    int mask = only ? COMPARE_BUCKETS - 1 : 0;
-
-    buf_adds(out, "COPY (");
-    if (source && source->tracked) {
-        buf_addf(out, "SELECT object_type, relation, bucket, n, total FROM relata.expected_digest(%u::oid, %lld, %d)",
-                 source->table, (long long)s->salt, mask);
+    if (source) {
+        buf_addc(out, '(');
+        add_source_rows(s, source, NULL, out);
+        buf_adds(out, ") t");
+    } else if (side == SIDE_LEDGER) {
+        add_ledger(s, out);
     } else {
-        buf_adds(out, "SELECT split_part(object, ':', 1), relation, ");
-        if (only)
-            buf_addf(out, "CASE WHEN plain THEN hash & %d ELSE -1 END", mask);
-        else
-            buf_adds(out, "CASE WHEN plain THEN 0 ELSE -1 END");
-        buf_adds(out,
-                 ", count(*), coalesce(sum(hash), 0) FROM (SELECT object, relation, condition_name IS NULL AS plain, ");
-        buf_addf(out, HASH "%lld) AS hash FROM ", (long long)s->salt);
-        if (source) {
-            buf_addc(out, '(');
-            add_source_rows(s, source, NULL, out);
-            buf_adds(out, ") t");
-        } else if (side == SIDE_LEDGER) {
-            add_ledger(s, out);
-        } else {
-            add_observed(s, out);
-        }
-        if (only)
-            add_pairs(only, out);
-        buf_addf(out, ") h GROUP BY 1, 2, %s", only ? "3" : "plain");
+        add_observed(s, out);
     }
-    buf_adds(out, ") TO STDOUT");
+}
+
+static void digest_tracked(const struct sides *s, const struct source *source, int mask, struct buf *out)
+{
+    buf_addf(out,
+             "COPY (SELECT object_type, relation, bucket, n, total FROM relata.expected_digest(%u::oid, %lld, %d)) TO "
+             "STDOUT",
+             source->table, (long long)s->salt, mask);
+}
+
+/* What is the same for all rows is not grouped by, which costs as much as the hash. */
+void side_digest_sql(const struct sides *s, enum side side, const struct source *source, enum digest_by by,
+                     struct pairs *only, struct buf *out)
+{
+    bool native = side == SIDE_OBSERVED && !s->pages && !s->authz;
+    int mask = by == BY_BUCKET ? COMPARE_BUCKETS - 1 : 0;
+    struct buf wanted, unexpected;
+
+    if (source && source->tracked) {
+        digest_tracked(s, source, mask, out);
+        return;
+    }
+    buf_init(&wanted, 1 << 20);
+    buf_init(&unexpected, 1 << 20);
+    if (only && !add_pairs(only, native, false, &wanted))
+        buf_adds(&wanted, "false");
+    if (!only || side != SIDE_LEDGER || !add_pairs(only, native, true, &unexpected))
+        buf_clear(&unexpected);
+    buf_adds(out, "COPY (SELECT ");
+    buf_adds(out, by != BY_PAIR ? "''" : native ? "object_type" : "split_part(object, ':', 1)");
+    if (by == BY_PAIR)
+        buf_adds(out, ", relation");
+    else if (unexpected.len)
+        buf_addf(out, ", CASE WHEN %s THEN 'x' ELSE '' END", buf_str(&unexpected));
+    else
+        buf_adds(out, ", ''");
+    if (mask)
+        buf_addf(out, ", CASE WHEN condition_name IS NULL THEN " HASH "%lld" HASH_END " & %d ELSE -1 END, count(*), ",
+                 (long long)s->salt, mask);
+    else
+        buf_adds(out, ", CASE WHEN condition_name IS NULL THEN 0 ELSE -1 END, count(*), ");
+    buf_addf(out, "coalesce(sum(" HASH "%lld" HASH_END "), 0) FROM ", (long long)s->salt);
+    add_side(s, side, source, out);
+    if (only)
+        buf_addf(out, " WHERE %s", buf_str(&wanted));
+    buf_addf(out, " GROUP BY %s3) TO STDOUT", by == BY_PAIR ? "1, 2, " : unexpected.len ? "2, " : "");
+    buf_release(&wanted);
+    buf_release(&unexpected);
 }
 
 /* ---- connections ---- */
