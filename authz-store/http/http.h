@@ -6,8 +6,8 @@
  * in, for decisions take microseconds and another thread would cost more than they do; it must not wait for anything.
  * One that has to wait calls http_suspend() and is answered by http_resume() from any thread.
  *
- * Bounds: connections (more wait), 32 KiB of request line and headers, body_max of body (else refused with status 413, which the application may change), idle_timeout of
- * silence, after which the connection ends.
+ * Bounds: connections (more wait), 32 KiB of request line and headers, body_max of body (else refused with status 413,
+ * which the application may change), idle_timeout of silence, after which the connection ends.
  *
  * Callers: with keys, every call but GET /healthz must carry `Authorization: Bearer KEY`; keys are kept as digests and
  * compared in constant time. Without keys anyone who reaches the port may do anything, and so only loopback and the
