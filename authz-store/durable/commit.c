@@ -7,15 +7,13 @@
 #define COLUMNS(X) X(id) X(store) X(object) X(relation) X(subject) X(condition) X(context) X(kind)
 
 /* First in each statement: what follows asks whether it has a row. */
-#define FENCE                                                                                                          \
-    "WITH fence AS (UPDATE relata_store.leader SET beat = beat + 1, last_id = $2::bigint "                             \
-    "WHERE epoch = $1::bigint AND last_id < $2::bigint RETURNING epoch)"
+#define FENCE "WITH fence AS (SELECT epoch FROM relata_store.leader WHERE epoch = $1::bigint FOR UPDATE)"
 #define FENCED " (SELECT epoch FROM fence) IS NOT NULL"
 #define AT(id) "'epoch'::timestamptz + " id " * '1 us'::interval"
 
 static const char batch_sql[] =
-    FENCE ", c AS MATERIALIZED (SELECT * FROM unnest($3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], "
-          "$8::text[], $9::text[], $10::bigint[]) AS u(id, store, object, relation, subject, condition, context, kind) "
+    FENCE ", c AS MATERIALIZED (SELECT * FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], "
+          "$7::text[], $8::text[], $9::bigint[]) AS u(id, store, object, relation, subject, condition, context, kind) "
           "WHERE" FENCED "), "
           "gone AS (DELETE FROM relata_store.tuple t USING c WHERE c.kind = 3 AND t.store = c.store AND "
           "t.object = c.object AND t.relation = c.relation AND t.subject = c.subject), "
@@ -98,16 +96,15 @@ static enum status fenced(struct pg *pg, const char *name, const char *sql, cons
 
 enum status commit_batch_send(struct pg *pg, int64_t epoch, struct commit_batch *b, mono_us deadline, struct err *err)
 {
-    char e[24], last[24];
+    char e[24];
 
 #define X(column) pg_bin_end(&b->column);
     COLUMNS(X)
 #undef X
-    const struct pg_param params[] = {pg_p_int(epoch, e),    pg_p_int(b->last_id, last), pg_p_bin(&b->id),
-                                      pg_p_bin(&b->store),   pg_p_bin(&b->object),       pg_p_bin(&b->relation),
-                                      pg_p_bin(&b->subject), pg_p_bin(&b->condition),    pg_p_bin(&b->context),
-                                      pg_p_bin(&b->kind)};
-    return fenced(pg, "commit_batch", batch_sql, params, 10, deadline, err);
+    const struct pg_param params[] = {pg_p_int(epoch, e),      pg_p_bin(&b->id),       pg_p_bin(&b->store),
+                                      pg_p_bin(&b->object),    pg_p_bin(&b->relation), pg_p_bin(&b->subject),
+                                      pg_p_bin(&b->condition), pg_p_bin(&b->context),  pg_p_bin(&b->kind)};
+    return fenced(pg, "commit_batch", batch_sql, params, 9, deadline, err);
 }
 
 enum status commit_store(struct pg *pg, int64_t epoch, int64_t id, const char *store, const char *name,

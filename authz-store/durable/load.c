@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "authz-store/durable/leader.h"
+
 #define US(column) "(extract(epoch FROM " column ") * 1000000)::bigint"
 
 struct reading {
@@ -66,10 +68,9 @@ static enum status tuple_row(void *arg, char *line, size_t len, struct err *err)
 static enum status ask_last_id(struct pg *pg, int64_t *last_id, int64_t idle_ms, struct err *err)
 {
     struct pg_result *r = NULL;
-    enum status st =
-        pg_query(pg, "last_id", "SELECT last_id FROM relata_store.leader", NULL, 0, deadline_in_ms(idle_ms), &r, err);
+    enum status st = pg_query(pg, "last_id", "SELECT " LEADER_LAST_ID, NULL, 0, deadline_in_ms(idle_ms), &r, err);
 
-    if (st == ST_OK && pg_rows(r) != 1)
+    if (st == ST_OK && pg_is_null(r, 0, 0))
         st = err_set(err, ST_MISSING, NULL, "relata_store.leader is empty: it must hold one row");
     if (st == ST_OK)
         *last_id = pg_int(r, 0, 0);

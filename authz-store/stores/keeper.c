@@ -116,7 +116,7 @@ static enum status settle_ended(struct keeper *k, struct err *err)
     enum status st = leader_ended_at(k->pg, k->sent_epoch, &last_id, statement(k), err);
     if (st == ST_OK)
         keeper_settle(k, last_id);
-    return st;
+    return st == ST_NOT_FOUND ? ST_OK : st; /* not noted yet: it is asked again */
 }
 
 static bool same_holder(const struct leader_row *a, const struct leader_row *b)

@@ -35,10 +35,9 @@ static int64_t take_ids(struct keeper *k, size_t n)
 }
 
 /* The outcome of a transaction: ST_OK with memory to be changed, or not. ST_UNKNOWN is kept for later. */
-static enum status committed(struct keeper *k, mono_us sent, int64_t id, enum status st)
+static enum status committed(struct keeper *k, int64_t id, enum status st)
 {
     if (st == ST_OK) {
-        alive(k, sent);
         k->last_id = id;
     } else if (st == ST_CONFLICT) {
         atomic_store(&k->s->serve_until, 0);
@@ -63,7 +62,7 @@ static enum status commit_group(struct keeper *k, struct err *err)
         mono_us sent = clock_mono_us();
         group_fill(k->group, first, &k->batch);
         st = commit_batch_send(k->pg, k->epoch, &k->batch, statement(k), err);
-        st = committed(k, sent, k->batch.last_id, st);
+        st = committed(k, k->batch.last_id, st);
         if (st == ST_OK) {
             metric_observe_us(&m_commit_seconds, clock_mono_us() - sent);
             metric_add(&m_commits, 1);
@@ -138,9 +137,8 @@ static enum status create_store(struct keeper *k, struct job *job, int64_t id, s
         served_impl_free(store);
         return err_set(err, ST_NOMEM, NULL, "no memory for a store");
     }
-    mono_us sent = clock_mono_us();
     enum status st = commit_store(k->pg, k->epoch, id, job->id, job->name, statement(k), err);
-    st = committed(k, sent, id, st);
+    st = committed(k, id, st);
     if (st == ST_OK && table_add(k->s, store))
         return ST_OK;
     served_impl_free(store);
@@ -149,10 +147,9 @@ static enum status create_store(struct keeper *k, struct job *job, int64_t id, s
 
 static enum status delete_store(struct keeper *k, struct job *job, int64_t id, struct err *err)
 {
-    mono_us sent = clock_mono_us();
     enum status st = commit_delete(k->pg, k->epoch, id, job->store->id, statement(k), err);
 
-    if (committed(k, sent, id, st) != ST_OK)
+    if (committed(k, id, st) != ST_OK)
         return st;
     if (!sweep_add(&k->sweep, job->store->id))
         return err_set(err, ST_NOMEM, NULL, "no memory for a deleted store");
@@ -167,9 +164,8 @@ static enum status write_model(struct keeper *k, struct job *job, int64_t id, st
     char *text = json_dumps(job->json, JSON_COMPACT);
     if (!text)
         return err_set(err, ST_NOMEM, NULL, "no memory for a model");
-    mono_us sent = clock_mono_us();
     enum status st = commit_model(k->pg, k->epoch, id, job->store->id, job->id, text, statement(k), err);
-    st = committed(k, sent, id, st);
+    st = committed(k, id, st);
     if (st == ST_OK)
         st = served_model_add(job->store->impl, job->id, job->model, json_incref(job->json), err);
     if (st == ST_OK)
@@ -184,9 +180,8 @@ static enum status write_assertions(struct keeper *k, struct job *job, int64_t i
 
     if (!text)
         return err_set(err, ST_NOMEM, NULL, "no memory for assertions");
-    mono_us sent = clock_mono_us();
     enum status st = commit_assertions(k->pg, k->epoch, id, job->store->id, job->name, text, statement(k), err);
-    st = committed(k, sent, id, st);
+    st = committed(k, id, st);
     if (st == ST_OK)
         st = served_assertions_set(job->store->impl, job->name, job->json, err);
     free(text);
@@ -265,21 +260,11 @@ static enum status tidy(struct keeper *k, struct err *err)
     return st;
 }
 
-static enum status write_all(struct keeper *k, struct job *job, struct err *err)
+/* A group or a single job. *held: the job that ended the group, and comes next. */
+static enum status write_one(struct keeper *k, struct job *job, struct job **held, struct err *err)
 {
-    enum status st = ST_OK;
-
-    while (job && st == ST_OK) {
-        struct job *next = NULL;
-        if (job->kind == JOB_WRITE)
-            st = write_group(k, job, &next, err);
-        else
-            st = write_single(k, job, err);
-        if (next && st != ST_OK)
-            job_end(next, ST_RETRY, err->text);
-        job = next;
-    }
-    return st;
+    *held = NULL;
+    return job->kind == JOB_WRITE ? write_group(k, job, held, err) : write_single(k, job, err);
 }
 
 static bool over(struct keeper *k)
@@ -295,6 +280,7 @@ static bool closed_and_empty(struct keeper *k, const struct job *job)
 enum status lead(struct keeper *k, struct err *err)
 {
     mono_us beat_us = k->s->cfg->lease_ms * 1000 / 4, tell = 0;
+    struct job *held = NULL;
     char epoch[24];
     enum status st = ST_OK;
 
@@ -309,11 +295,12 @@ enum status lead(struct keeper *k, struct err *err)
     log_info("active", "epoch", epoch, "holder", k->s->holder, NULL);
     while (st == ST_OK && !over(k)) {
         mono_us due = k->sent + beat_us, idle = clock_mono_us() + SWEEP_US;
-        struct job *job = queue_take(&k->s->writes, k->sweep.n || k->s->dead ? deadline_min(due, idle) : due);
+        struct job *job =
+            held ? held : queue_take(&k->s->writes, k->sweep.n || k->s->dead ? deadline_min(due, idle) : due);
         if (closed_and_empty(k, job))
             break;
         if (job)
-            st = write_all(k, job, err);
+            st = write_one(k, job, &held, err);
         else
             st = tidy(k, err);
         if (st == ST_OK && clock_mono_us() >= k->sent + beat_us)
@@ -323,6 +310,8 @@ enum status lead(struct keeper *k, struct err *err)
             tell = clock_mono_us() + GAUGES_US;
         }
     }
+    if (held)
+        job_end(held, ST_RETRY, st == ST_OK ? "this process is ending" : err->text);
     atomic_store(&k->s->writing, false);
     metric_set(&m_active, 0);
     if (st == ST_OK) {

@@ -87,11 +87,12 @@ CREATE TABLE relata_store.change (
     context   text COLLATE "C",
     PRIMARY KEY (store, id)
 );
--- What a process that stands by reads: all stores, from an id upwards; rows lie in that order.
-CREATE INDEX change_id ON relata_store.change USING brin (id) WITH (pages_per_range = 16, autosummarize = on);
+-- What a process that stands by reads: all stores, from an id upwards.
+CREATE UNIQUE INDEX change_id ON relata_store.change (id);
 
--- Who writes. Each transaction that changes anything changes this row too, where `epoch` is its own: one that was overtaken
--- changes nothing. `beat` rises with every sign of life; whoever sees it stand still for `lease_ms` may take over.
+-- Who writes. Each transaction that changes anything locks this row where `epoch` is its own: one that was overtaken changes
+-- nothing. (It does not write to it: while a snapshot is held for long, a row that is written often is slow to find.)
+-- `beat` rises with every sign of life; whoever sees it stand still for `lease_ms` may take over.
 CREATE TABLE relata_store.leader (
     one       boolean PRIMARY KEY DEFAULT true CHECK (one),
     epoch     bigint NOT NULL DEFAULT 0,
@@ -99,27 +100,27 @@ CREATE TABLE relata_store.leader (
     holder    text NOT NULL DEFAULT '',
     lease_ms  bigint NOT NULL DEFAULT 0,
     released  boolean NOT NULL DEFAULT true, -- the holder has ended and said so
-    last_id   bigint NOT NULL DEFAULT 0,     -- of the last change
+    last_id   bigint NOT NULL DEFAULT 0,     -- of the last change before the last sign of life
     token_key text NOT NULL DEFAULT gen_random_uuid()::text || gen_random_uuid()::text -- seals page tokens
 );
 INSERT INTO relata_store.leader DEFAULT VALUES;
 
--- One row an epoch. `last_id` tells which of the former holder's transactions were committed: all up to it.
+-- One row an epoch. `last_id` tells which transactions of the epochs before were committed: all up to it. It is set before
+-- the new holder writes.
 CREATE TABLE relata_store.takeover (
     epoch   bigint PRIMARY KEY,
     holder  text NOT NULL,
-    last_id bigint NOT NULL,
+    last_id bigint,
     at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
 ALTER TABLE relata_store.tuple SET (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
-ALTER TABLE relata_store.leader SET (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
-    autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE relata_store.leader SET (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- authz-store's own login is a member of relata_store; auditors of its tuples of relata_store_reader.
 GRANT USAGE ON SCHEMA relata_store TO relata_store, relata_store_reader;
-GRANT SELECT, INSERT, UPDATE ON relata_store.store, relata_store.assertion TO relata_store;
-GRANT SELECT, INSERT ON relata_store.model, relata_store.change, relata_store.takeover TO relata_store;
+GRANT SELECT, INSERT, UPDATE ON relata_store.store, relata_store.assertion, relata_store.takeover TO relata_store;
+GRANT SELECT, INSERT ON relata_store.model, relata_store.change TO relata_store;
 GRANT SELECT, INSERT, UPDATE, DELETE ON relata_store.tuple TO relata_store;
 GRANT DELETE ON relata_store.model, relata_store.assertion, relata_store.change TO relata_store;
 GRANT SELECT, UPDATE ON relata_store.leader TO relata_store;

@@ -169,7 +169,7 @@ static inline void authz_migrate(struct harness *h)
 }
 
 /* What must hold of the tables whatever happened: changes replayed are the tuples, each write found its tuple absent
- * and each removal found it present, and ids stand in the order of commits. */
+ * and each removal found it present. */
 static inline void assert_authz_tables(struct harness *h)
 {
     assert_int_equal(
@@ -188,9 +188,6 @@ static inline void assert_authz_tables(struct harness *h)
             "OR t.inserted_at IS NOT NULL AND (t.condition IS DISTINCT FROM c.condition OR t.context IS DISTINCT FROM "
             "c.context OR (extract(epoch FROM t.inserted_at) * 1000000)::bigint <> c.id)"),
         0);
-    assert_int_equal(harness_sql_int(h, "SELECT count(*) FROM relata_store.leader WHERE last_id < "
-                                        "(SELECT coalesce(max(id), 0) FROM relata_store.change)"),
-                     0);
 }
 
 #endif
