@@ -78,8 +78,9 @@ void http_suspend(struct http_call *c)
 void http_resume(struct http_call *c)
 {
     struct call *call = c->impl;
-    atomic_store(&call->state, RESUMED);
-    MHD_resume_connection(call->connection);
+    struct MHD_Connection *connection = call->connection;
+    atomic_store(&call->state, RESUMED); /* the loop may answer it, and free it, from now on */
+    MHD_resume_connection(connection);
 }
 
 static void add_header(struct MHD_Response *r, const char *name, const char *value)
