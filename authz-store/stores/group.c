@@ -304,13 +304,20 @@ enum status group_apply(struct group *g, uint64_t revision, struct err *err)
     return ST_OK;
 }
 
-void group_end(struct group *g, enum status st, const char *why)
+struct job *group_detach(struct group *g)
 {
-    struct job *job = g->first;
+    struct job *first = g->first;
 
     g->first = NULL;
     g->tail = &g->first;
     g->njobs = 0;
+    return first;
+}
+
+void group_end(struct group *g, enum status st, const char *why)
+{
+    struct job *job = group_detach(g);
+
     while (job) {
         struct job *next = job->next; /* the job is its owner's again */
         if (st == ST_OK)

@@ -26,5 +26,7 @@ enum status group_apply(struct group *g, uint64_t revision, struct err *err) MUS
 /* The jobs' outcomes, as decided if `st` is ST_OK, else `st` for each. */
 void group_end(struct group *g, enum status st, const char *why);
 size_t group_jobs(const struct group *g);
+/* The jobs, by `next`: the caller's again, without an answer. */
+struct job *group_detach(struct group *g);
 
 #endif

@@ -53,6 +53,37 @@ static enum status committed(struct keeper *k, int64_t id, enum status st)
 
 /* ---- changes of tuples ---- */
 
+/* By its content: the same again would be refused again. */
+static bool refused(enum status st)
+{
+    return st == ST_INVALID || st == ST_TOO_BIG;
+}
+
+static enum status commit_group(struct keeper *k, struct err *err);
+
+/* Postgres refuses the group: each job alone, so that only the one that it means is refused. */
+static enum status commit_each(struct keeper *k, enum status st, struct err *err)
+{
+    struct job *job = group_detach(k->group), *next;
+
+    if (!job->next) {
+        log_err(LOG_LVL_ERROR, "Postgres refuses a change", err, "store", job->store->id, NULL);
+        job_end(job, st, err->text);
+        return ST_OK;
+    }
+    for (st = ST_OK; job; job = next) {
+        next = job->next;
+        group_begin(k->group);
+        if (st != ST_OK)
+            job_end(job, ST_RETRY, err->text);
+        else if (group_add(k->group, job, err) != ST_OK)
+            job_end(job, ST_NOMEM, "no memory");
+        else
+            st = commit_group(k, err);
+    }
+    return st;
+}
+
 static enum status commit_group(struct keeper *k, struct err *err)
 {
     enum status st = ST_OK;
@@ -69,6 +100,8 @@ static enum status commit_group(struct keeper *k, struct err *err)
             st = group_apply(k->group, (uint64_t)k->last_id, err);
         }
     }
+    if (refused(st))
+        return commit_each(k, st, err);
     if (st == ST_OK) {
         metric_add(&m_jobs, (int64_t)group_jobs(k->group));
         group_end(k->group, ST_OK, NULL);
@@ -213,7 +246,7 @@ static enum status write_single(struct keeper *k, struct job *job, struct err *e
         job_end(job, status_is_retryable(st) ? ST_RETRY : st, err->text);
     else
         job->done(job);
-    return st;
+    return refused(st) ? ST_OK : st;
 }
 
 /* ---- the loop ---- */

@@ -446,6 +446,56 @@ static void test_a_restart_finds_everything(void **state)
     end(&w);
 }
 
+/* Every write of `object` fails in Postgres with this SQLSTATE. */
+static void refuse_in_postgres(struct world *w, const char *object, const char *sqlstate)
+{
+    harness_sqlf(
+        w->h,
+        "CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.object "
+        "LIKE '%s' THEN RAISE EXCEPTION 'not today' USING ERRCODE = '%s'; END IF; RETURN NEW; END $$; "
+        "CREATE OR REPLACE TRIGGER refuse BEFORE INSERT ON relata_store.change FOR EACH ROW EXECUTE FUNCTION "
+        "public.refuse()",
+        object, sqlstate);
+}
+
+/* One of many that meet in a group is what Postgres will not have: the others are committed. */
+static void test_what_postgres_refuses_is_refused_alone(void **state)
+{
+    static struct world w;
+    struct job jobs[12];
+    struct authz_wait waits[12];
+    struct engine_change changes[12];
+    begin(&w, state);
+    refuse_in_postgres(&w, "doc:bad%%", "22023");
+    harness_sql(w.h, "BEGIN; SELECT 1 FROM relata_store.leader FOR UPDATE"); /* so that they gather */
+    for (int i = 0; i < 12; i++) {
+        changes[i] = authz_change(false, harness_strf(w.h, i % 5 ? "doc:%d" : "doc:bad%d", i), "viewer", "user:a");
+        jobs[i] = (struct job){.kind = JOB_WRITE, .store = w.store, .changes = &changes[i], .nchanges = 1};
+        authz_submit(w.s, &jobs[i], &waits[i]);
+    }
+    harness_sql(w.h, "ROLLBACK");
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(authz_await(&jobs[i], &waits[i]), i % 5 ? ST_OK : ST_INVALID);
+    assert_int_equal(harness_sql_int(w.h, "SELECT count(*) FROM relata_store.tuple"), 9);
+    assert_int_equal(engine_size(w.store->engine).tuples, 9);
+    end(&w);
+}
+
+/* The disk is full, and is not any more. */
+static void test_postgres_has_no_room_for_a_while(void **state)
+{
+    static struct world w;
+    begin(&w, state);
+    refuse_in_postgres(&w, "doc:%%", "53100");
+    assert_int_equal(authz_write(w.s, w.store, "doc:1", "user:a"), ST_RETRY);
+    assert_false(authz_has(w.store, "doc:1", "user:a"));
+    authz_ready(w.s); /* decisions go on */
+    harness_sql(w.h, "DROP TRIGGER refuse ON relata_store.change");
+    assert_int_equal(authz_write(w.s, w.store, "doc:1", "user:a"), ST_OK);
+    assert_true(authz_has(w.store, "doc:1", "user:a"));
+    end(&w);
+}
+
 static void test_bounds_of_the_queue(void **state)
 {
     static struct world w;
@@ -497,6 +547,8 @@ int main(void)
         HARNESS_TEST(test_tokens_of_others_are_refused, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_read_changes, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_a_restart_finds_everything, HARNESS_EMPTY_DB),
+        HARNESS_TEST(test_what_postgres_refuses_is_refused_alone, HARNESS_EMPTY_DB),
+        HARNESS_TEST(test_postgres_has_no_room_for_a_while, HARNESS_EMPTY_DB),
         HARNESS_TEST(test_bounds_of_the_queue, HARNESS_EMPTY_DB),
     };
 
