@@ -15,6 +15,8 @@
 #define NEVER INT32_MAX
 /* An object's usersets are looked up one by one up to so many; beyond, from the side that has fewer. */
 #define FEW 8
+#define MINE_MAX 16
+#define MINES 8
 /* So many nodes are found anew, where a cycle in the tuples makes their value depend on the way to them. */
 #define FORGET_MAX 2000
 /* Objects that no tuple names: of the subject's userset, and any other. */
@@ -34,10 +36,19 @@ struct memo {
     bool cycle;
 };
 
+/* The usersets of a flat relation that the subject is in, if they are few. */
+struct mine {
+    int pair;
+    uint32_t round;
+    bool many;
+    size_t n;
+    object_id of[MINE_MAX];
+};
+
 struct check {
     struct engine_reader *reader;
     const struct rules *rules;
-    const struct tuples *tuples;
+    struct tuples *tuples;
     const struct engine_limits *limits;
     unsigned depth_max, nested, asked;
     enum engine_status failed; /* ENGINE_OK: go on */
@@ -53,7 +64,8 @@ struct check {
     uint32_t round;
     uint32_t *stack; /* places in memo */
     size_t nstack, stack_cap;
-    bool by_way; /* what a cycle bears on is not remembered */
+    struct mine mine[MINES]; /* by pair */
+    bool by_way;             /* what a cycle bears on is not remembered */
     unsigned forgotten;
 };
 
@@ -140,6 +152,7 @@ static void forget_all(struct check *c)
     c->forgotten = 0;
     if (++c->round == 0) {
         memset(c->memo, 0, (c->memo_mask + 1) * sizeof *c->memo);
+        memset(c->mine, 0, sizeof c->mine);
         c->round = 1;
     }
 }
@@ -154,7 +167,7 @@ static void check_free(void *p)
     free(c);
 }
 
-struct check *check_open(struct engine_reader *r, const struct rules *rules, const struct tuples *tuples,
+struct check *check_open(struct engine_reader *r, const struct rules *rules, struct tuples *tuples,
                          const struct engine_limits *limits)
 {
     struct check *c = r->scratch;
@@ -297,6 +310,55 @@ static size_t subject_count(const struct check *c, name_id relation, size_t max)
     return n + (c->wildcard ? tuples_count(c->tuples, BACKWARD, c->wildcard, low, high, max) : 0);
 }
 
+static const struct mine *mine_of(struct check *c, const struct restriction *d)
+{
+    struct mine *m = &c->mine[d->pair % MINES];
+    object_id who[] = {c->subject, c->wildcard};
+    if (m->pair == d->pair && m->round == c->round)
+        return m;
+    m->pair = d->pair;
+    m->round = c->round;
+    m->many = false;
+    m->n = 0;
+    for (int k = 0; k < 2 && !m->many; k++) {
+        struct tuple_walk w;
+        if (!who[k] || (k == 1 && who[1] == who[0]))
+            continue;
+        tuples_walk(&w, c->tuples, BACKWARD, who[k], graph_key(0, d->relation, 0),
+                    graph_key(0, d->relation, UINT32_MAX));
+        while (tuples_next(&w) && !m->many)
+            if (tuples_type(c->tuples, key_object(w.key)) == d->type &&
+                tuple_counts(c, key_object(w.key), d->pair, graph_key(d->relation, 0, who[k]), c->type,
+                             who[k] == c->wildcard) == CHECK_YES) {
+                m->many = m->n == MINE_MAX;
+                if (!m->many)
+                    m->of[m->n++] = key_object(w.key);
+            }
+    }
+    return m;
+}
+
+/* Whether a userset of the relation (keys from low) is one of mine. */
+static bool shares_mine(struct check *c, object_id object, uint64_t low, const struct mine *m)
+{
+    struct tuple_walk w;
+    struct engine_text condition;
+    if (m->n > 2) {
+        tuples_walk(&w, c->tuples, FORWARD, object, low, low | UINT32_MAX);
+        if (tuples_peek(&w) < m->n) {
+            while (tuples_next(&w))
+                for (size_t i = 0; i < m->n; i++)
+                    if (key_object(w.key) == m->of[i] && w.condition.len == 0)
+                        return true;
+            return false;
+        }
+    }
+    for (size_t i = 0; i < m->n; i++)
+        if (tuples_find(c->tuples, object, low | m->of[i], &condition) == TUPLE_PLAIN)
+            return true;
+    return false;
+}
+
 static struct found usersets(struct check *c, object_id object, const struct rule_pair *p, const struct restriction *d,
                              unsigned depth)
 {
@@ -306,15 +368,17 @@ static struct found usersets(struct check *c, object_id object, const struct rul
     bool plain = d->condition.len == 0;
     if (!rules_reaches(c->rules, d->pair, c->kind))
         return sum;
-    if (plain && c->pair < 0 && c->rules->pairs[d->pair].flat && depth + 1 < c->depth_max) {
-        size_t many = tuples_count(c->tuples, FORWARD, object, low, high, 64 * FEW);
-        sum.height = many > 0;
-        if (many == 0)
-            return sum;
+    bool flat = plain && c->pair < 0 && c->rules->pairs[d->pair].flat && depth + 1 < c->depth_max;
+    const struct mine *mine = flat ? mine_of(c, d) : NULL;
+    if (mine && !mine->many)
+        return (struct found){shares_mine(c, object, low, mine) ? CHECK_YES : CHECK_NO, 1, NEVER, false};
+    tuples_walk(&w, c->tuples, FORWARD, object, low, high);
+    if (flat) {
+        size_t many = tuples_peek(&w);
+        sum.height = 1;
         if (many > FEW && subject_count(c, d->relation, many) < many)
             return shares_userset(c, object, p, d) ? (struct found){CHECK_YES, 1, NEVER, false} : sum;
     }
-    tuples_walk(&w, c->tuples, FORWARD, object, low, high);
     while (c->failed == ENGINE_OK && tuples_next(&w)) {
         if (tuples_type(c->tuples, key_object(w.key)) != d->type || (w.condition.len == 0) != plain ||
             (!plain &&
@@ -379,14 +443,15 @@ static struct found rewrite(struct check *c, object_id object, int pair, int at,
     case RULE_INTERSECTION:
         /* First what looks no further: it may decide at once. */
         sum = rule->op == RULE_UNION ? no : yes;
-        for (int i = 0; i < 2 * rule->n && c->failed == ENGINE_OK; i++) {
-            int child = r->children[rule->first + i % rule->n];
-            if ((r->rules[child].op == RULE_THIS) != (i < rule->n))
-                continue;
-            f = rewrite(c, object, pair, child, depth);
-            if (rule->op == RULE_UNION ? unite(&sum, f) : intersect(&sum, f))
-                break;
-        }
+        for (int pass = 0; pass < 2; pass++)
+            for (int i = 0; i < rule->n && c->failed == ENGINE_OK; i++) {
+                int child = r->children[rule->first + i];
+                if ((r->rules[child].op == RULE_THIS) != (pass == 0))
+                    continue;
+                f = rewrite(c, object, pair, child, depth);
+                if (rule->op == RULE_UNION ? unite(&sum, f) : intersect(&sum, f))
+                    return sum;
+            }
         return sum;
     case RULE_DIFFERENCE:
         sum = rewrite(c, object, pair, r->children[rule->first], depth);

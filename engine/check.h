@@ -28,7 +28,7 @@ struct check;
 
 /* The subject, by text: type:id, type:* or type:id#relation. False: no memory. `tuples` must live until check_close().
  * Statuses of a subject that the model does not have are the caller's. */
-struct check *check_open(struct engine_reader *r, const struct rules *rules, const struct tuples *tuples,
+struct check *check_open(struct engine_reader *r, const struct rules *rules, struct tuples *tuples,
                          const struct engine_limits *limits);
 bool check_subject(struct check *c, struct engine_text subject);
 /* ENGINE_OK with *yes, ENGINE_TOO_DEEP, ENGINE_CONDITIONAL, ENGINE_STOPPED, ENGINE_NOMEM. `object` 0: one that no tuple

@@ -12,8 +12,8 @@ enum engine_status reader_refuse(struct engine_reader *r, enum engine_status st,
     return st;
 }
 
-static enum engine_status one(struct engine_reader *r, const struct rules *rules, struct check *c,
-                              const struct tuples *t, const struct engine_check *q, bool *allowed)
+static enum engine_status one(struct engine_reader *r, const struct rules *rules, struct check *c, struct tuples *t,
+                              const struct engine_check *q, bool *allowed)
 {
     struct parts o = parts_of(q->object);
     name_id type = graph_name_find(t->engine, o.type.s, o.type.len);

@@ -28,6 +28,8 @@ struct object *object_make(struct txn *t, const struct name *name, const struct 
     if (!o)
         return NULL;
     o->name = name;
+    o->type = name->type;
+    o->wildcard = name->len == 1 && *name->s == '*';
     o->n[FORWARD] = forward->n | (forward->tree ? N_TREE : 0) | (conditions ? N_CONDITIONS : 0);
     o->n[BACKWARD] = backward->n | (backward->tree ? N_TREE : 0);
     uint64_t *w = o->words;
@@ -405,10 +407,19 @@ object_id graph_object_find(const struct view *v, name_id type, const char *id, 
     return n && view_object(v, n->id) ? n->id : 0;
 }
 
-name_id graph_object_type(const struct view *v, object_id object)
+const struct object *graph_object(const struct view *v, object_id id)
 {
-    const struct object *o = view_object(v, object);
-    return o ? o->name->type : 0;
+    return view_object(v, id);
+}
+
+name_id graph_type(const struct object *o)
+{
+    return o ? o->type : 0;
+}
+
+bool graph_is_wildcard(const struct object *o)
+{
+    return o && o->wildcard;
 }
 
 struct engine_text graph_object_name(const struct view *v, object_id object)
@@ -450,9 +461,8 @@ static const struct node *child(const struct node *node, size_t i)
     return (const struct node *)(uintptr_t)node->words[2 * i + 1];
 }
 
-bool graph_has(const struct view *v, enum direction dir, object_id object, uint64_t key)
+bool graph_has(const struct object *o, enum direction dir, uint64_t key)
 {
-    const struct object *o = view_object(v, object);
     if (!o)
         return false;
     struct set s = object_set(o, dir);
@@ -466,10 +476,8 @@ bool graph_has(const struct view *v, enum direction dir, object_id object, uint6
 
 static const uint64_t nothing[1];
 
-void graph_walk(struct graph_walk *w, const struct view *v, enum direction dir, object_id object, uint64_t low,
-                uint64_t high)
+void graph_walk(struct graph_walk *w, const struct object *o, enum direction dir, uint64_t low, uint64_t high)
 {
-    const struct object *o = view_object(v, object);
     struct set s = o ? object_set(o, dir) : (struct set){0};
     w->low = low;
     w->high = high;
@@ -526,9 +534,8 @@ size_t graph_run(struct graph_walk *w, const uint64_t **keys)
     }
 }
 
-bool graph_has_conditions(const struct view *v, object_id object)
+bool graph_has_conditions(const struct object *o)
 {
-    const struct object *o = view_object(v, object);
     return o && object_conditions(o);
 }
 
@@ -547,10 +554,8 @@ static size_t first_condition(const struct conditions *c, uint64_t key)
     return from;
 }
 
-size_t graph_conditions(const struct view *v, object_id object, uint64_t low, uint64_t high,
-                        const struct graph_condition **first)
+size_t graph_conditions(const struct object *o, uint64_t low, uint64_t high, const struct graph_condition **first)
 {
-    const struct object *o = view_object(v, object);
     const struct conditions *c = o ? object_conditions(o) : NULL;
     size_t from = c ? first_condition(c, low) : 0, to = from;
     while (c && to < c->n && c->items[to].key <= high)
@@ -579,10 +584,10 @@ bool engine_find(struct engine_reader *r, const struct engine_tuple *key, struct
     *condition = *context = (struct engine_text){"", 0};
     if (!ids_of(v->engine, key, false, &f, &b))
         return false;
-    if (graph_conditions(v, f.name->id, f.key, f.key, &c) == 1) {
+    if (graph_conditions(view_object(v, f.name->id), f.key, f.key, &c) == 1) {
         *condition = c->condition;
         *context = c->context;
         return true;
     }
-    return graph_has(v, FORWARD, f.name->id, f.key);
+    return graph_has(view_object(v, f.name->id), FORWARD, f.key);
 }

@@ -45,15 +45,18 @@ const struct view *reader_view(const struct engine_reader *r);
 name_id graph_name_find(const struct engine *e, const char *s, size_t len);
 name_id graph_name_intern(struct engine *e, const char *s, size_t len); /* 0: no memory, or 65535 names */
 struct engine_text graph_name(const struct engine *e, name_id id);
+struct object; /* of one view; what has no tuple is none: NULL */
+const struct object *graph_object(const struct view *v, object_id id);
 object_id graph_object_find(const struct view *v, name_id type, const char *id, size_t len);
-name_id graph_object_type(const struct view *v, object_id object);
+name_id graph_type(const struct object *o); /* 0: NULL */
+bool graph_is_wildcard(const struct object *o);
 struct engine_text graph_object_name(const struct view *v, object_id object); /* without the type; valid until end */
 /* "type:*" of this type; 0 = no tuple ever named it. */
 object_id graph_wildcard(const struct view *v, name_id type);
 
 enum direction { FORWARD, BACKWARD };
 
-bool graph_has(const struct view *v, enum direction dir, object_id object, uint64_t key);
+bool graph_has(const struct object *o, enum direction dir, uint64_t key);
 /* Keys from `low` to `high`, both included, in ascending runs that lie in one piece of memory each. */
 struct graph_walk {
     uint64_t low, high;
@@ -62,17 +65,16 @@ struct graph_walk {
     const void *at[8]; /* the way down to it */
     unsigned depth, index[8];
 };
-void graph_walk(struct graph_walk *w, const struct view *v, enum direction dir, object_id object, uint64_t low,
-                uint64_t high);
+void graph_walk(struct graph_walk *w, const struct object *o, enum direction dir, uint64_t low, uint64_t high);
 size_t graph_run(struct graph_walk *w, const uint64_t **keys); /* 0 = end */
 
 /* Conditional tuples of an object; false at the end. */
-bool graph_has_conditions(const struct view *v, object_id object); /* any at all */
+bool graph_has_conditions(const struct object *o); /* any at all */
 struct graph_condition {
     uint64_t key;
     struct engine_text condition, context; /* valid until end */
 };
-size_t graph_conditions(const struct view *v, object_id object, uint64_t low, uint64_t high,
+size_t graph_conditions(const struct object *o, uint64_t low, uint64_t high,
                         const struct graph_condition **first); /* sorted by key */
 
 /* All objects of a type, in no order (list users of wildcards, list objects of contextual tuples): ids from `after`

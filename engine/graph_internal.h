@@ -101,6 +101,8 @@ struct conditions {
 struct object {
     const struct name *name;
     uint32_t n[2]; /* by direction: number of keys, and the flags below */
+    name_id type;  /* of the name: what is asked most is not behind another pointer */
+    bool wildcard;
     uint64_t words[];
 };
 #define N_TREE 0x80000000u

@@ -18,7 +18,7 @@ struct listing {
     struct engine_reader *reader;
     const struct rules *rules;
     const struct engine_limits *limits;
-    const struct tuples *tuples;
+    struct tuples *tuples;
     struct check *check;
     struct visits visits;
     struct parts subject;

@@ -17,7 +17,7 @@ struct listing {
     struct engine_reader *reader;
     const struct rules *rules;
     const struct engine_limits *limits;
-    const struct tuples *tuples;
+    struct tuples *tuples;
     struct visits visits; /* nodes; users have pair -1 */
     struct visits users;  /* found, of pair -1: objects of the type, or of the filter's pair: usersets */
     object_id object;

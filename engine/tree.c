@@ -69,7 +69,7 @@ static int by_text(const void *a, const void *b)
 /* The subjects of the object's tuples with a relation; `behind` 0, or the relation that is looked up behind each. */
 static void subjects(struct growing *g, struct engine_node *node, int pair, name_id behind)
 {
-    const struct tuples *t = &g->tuples;
+    struct tuples *t = &g->tuples;
     name_id relation = g->rules->pairs[pair].relation;
     struct tuple_walk w;
     tuples_walk(&w, t, FORWARD, g->id, graph_key(relation, 0, 0), graph_key(relation, UINT16_MAX, UINT32_MAX));

@@ -79,7 +79,15 @@ void tuples_close(struct tuples *t)
     *t = (struct tuples){0};
 }
 
-object_id tuples_object(const struct tuples *t, name_id type, const char *id, size_t len)
+static const struct object *near_object(struct tuples *t, object_id id)
+{
+    struct near *n = &t->near[id % NEAR];
+    if (n->id != id)
+        *n = (struct near){id, view_object(t->view, id)};
+    return n->object;
+}
+
+object_id tuples_object(struct tuples *t, name_id type, const char *id, size_t len)
 {
     object_id known = type ? graph_object_find(t->view, type, id, len) : 0;
     for (size_t i = 0; !known && i < t->nnames; i++)
@@ -88,24 +96,26 @@ object_id tuples_object(const struct tuples *t, name_id type, const char *id, si
     return known;
 }
 
-name_id tuples_type(const struct tuples *t, object_id object)
+name_id tuples_type(struct tuples *t, object_id object)
 {
-    return object >= CONTEXT_FIRST ? t->names[object - CONTEXT_FIRST].type : graph_object_type(t->view, object);
+    return object >= CONTEXT_FIRST ? t->names[object - CONTEXT_FIRST].type : graph_type(near_object(t, object));
 }
 
-struct engine_text tuples_name(const struct tuples *t, object_id object)
+struct engine_text tuples_name(struct tuples *t, object_id object)
 {
     return object >= CONTEXT_FIRST ? t->names[object - CONTEXT_FIRST].id : graph_object_name(t->view, object);
 }
 
-bool tuples_is_wildcard(const struct tuples *t, object_id object)
+bool tuples_is_wildcard(struct tuples *t, object_id object)
 {
+    if (object < CONTEXT_FIRST)
+        return graph_is_wildcard(near_object(t, object));
     struct engine_text name = tuples_name(t, object);
     return name.len == 1 && *name.s == '*';
 }
 
 /* The first contextual tuple that is not before (object, key). */
-static size_t context_from(const struct tuples *t, enum direction dir, object_id object, uint64_t key)
+static size_t context_from(struct tuples *t, enum direction dir, object_id object, uint64_t key)
 {
     const struct context_tuple wanted = {.object = object, .key = key};
     size_t from = 0, n = t->ncontext;
@@ -121,15 +131,14 @@ static size_t context_from(const struct tuples *t, enum direction dir, object_id
     return from;
 }
 
-static const struct context_tuple *context_find(const struct tuples *t, enum direction dir, object_id object,
-                                                uint64_t key)
+static const struct context_tuple *context_find(struct tuples *t, enum direction dir, object_id object, uint64_t key)
 {
     size_t i = t->ncontext ? context_from(t, dir, object, key) : 0;
     bool found = i < t->ncontext && t->context[dir][i].object == object && t->context[dir][i].key == key;
     return found ? &t->context[dir][i] : NULL;
 }
 
-enum tuple_is tuples_find(const struct tuples *t, object_id object, uint64_t key, struct engine_text *condition)
+enum tuple_is tuples_find(struct tuples *t, object_id object, uint64_t key, struct engine_text *condition)
 {
     const struct context_tuple *own = context_find(t, FORWARD, object, key);
     const struct graph_condition *c;
@@ -137,24 +146,26 @@ enum tuple_is tuples_find(const struct tuples *t, object_id object, uint64_t key
         *condition = own->condition;
         return own->condition.len ? TUPLE_CONDITIONAL : TUPLE_PLAIN;
     }
-    if (graph_has(t->view, FORWARD, object, key))
+    const struct object *o = near_object(t, object);
+    if (graph_has(o, FORWARD, key))
         return TUPLE_PLAIN;
-    if (!graph_has_conditions(t->view, object) || graph_conditions(t->view, object, key, key, &c) == 0)
+    if (!graph_has_conditions(o) || graph_conditions(o, key, key, &c) == 0)
         return TUPLE_ABSENT;
     *condition = c->condition;
     return TUPLE_CONDITIONAL;
 }
 
-void tuples_walk(struct tuple_walk *w, const struct tuples *t, enum direction dir, object_id object, uint64_t low,
+void tuples_walk(struct tuple_walk *w, struct tuples *t, enum direction dir, object_id object, uint64_t low,
                  uint64_t high)
 {
     w->tuples = t;
     w->dir = dir;
     w->object = object;
     w->nrun = w->nconditions = w->at = w->end = 0;
-    graph_walk(&w->graph, t->view, dir, object, low, high);
+    const struct object *o = near_object(t, object);
+    graph_walk(&w->graph, o, dir, low, high);
     if (dir == FORWARD)
-        w->nconditions = graph_conditions(t->view, object, low, high, &w->conditions);
+        w->nconditions = graph_conditions(o, low, high, &w->conditions);
     if (t->ncontext) {
         w->at = w->end = context_from(t, dir, object, low);
         while (w->end < t->ncontext && t->context[dir][w->end].object == object && t->context[dir][w->end].key <= high)
@@ -187,8 +198,14 @@ bool tuples_next(struct tuple_walk *w)
     }
 }
 
-size_t tuples_count(const struct tuples *t, enum direction dir, object_id object, uint64_t low, uint64_t high,
-                    size_t max)
+size_t tuples_peek(struct tuple_walk *w)
+{
+    if (w->nrun == 0)
+        w->nrun = graph_run(&w->graph, &w->run);
+    return w->nrun + w->nconditions + (w->end - w->at);
+}
+
+size_t tuples_count(struct tuples *t, enum direction dir, object_id object, uint64_t low, uint64_t high, size_t max)
 {
     struct tuple_walk w;
     size_t n = 0;

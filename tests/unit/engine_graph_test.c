@@ -118,25 +118,25 @@ static void assert_holds(struct engine_reader *r, const unsigned char *list)
             const struct graph_condition *c;
             uint64_t last = 0;
             size_t n;
-            assert_int_equal(graph_object_type(v, o), type);
-            graph_walk(&w, v, FORWARD, o, 0, UINT64_MAX);
+            assert_int_equal(graph_type(graph_object(v, o)), type);
+            graph_walk(&w, graph_object(v, o), FORWARD, 0, UINT64_MAX);
             while ((n = graph_run(&w, &keys)) > 0)
                 for (size_t i = 0; i < n; i++, forward++) {
                     assert_true(keys[i] > last);
                     last = keys[i];
-                    assert_true(graph_has(v, FORWARD, o, keys[i]));
-                    assert_true(graph_has(v, BACKWARD, key_object(keys[i]),
+                    assert_true(graph_has(graph_object(v, o), FORWARD, keys[i]));
+                    assert_true(graph_has(graph_object(v, key_object(keys[i])), BACKWARD,
                                           graph_key(key_second(keys[i]), key_first(keys[i]), o)));
                 }
             last = 0;
-            graph_walk(&w, v, BACKWARD, o, 0, UINT64_MAX);
+            graph_walk(&w, graph_object(v, o), BACKWARD, 0, UINT64_MAX);
             while ((n = graph_run(&w, &keys)) > 0)
                 for (size_t i = 0; i < n; i++, backward++) {
                     assert_true(keys[i] > last);
                     last = keys[i];
                 }
-            n = graph_conditions(v, o, 0, UINT64_MAX, &c);
-            assert_int_equal(n > 0, graph_has_conditions(v, o));
+            n = graph_conditions(graph_object(v, o), 0, UINT64_MAX, &c);
+            assert_int_equal(n > 0, graph_has_conditions(graph_object(v, o)));
             conditional += n;
         }
     }
@@ -194,7 +194,7 @@ static void test_ranges(void **state)
     struct graph_walk w;
     uint64_t all[COUNT];
     size_t n, total = 0;
-    graph_walk(&w, v, FORWARD, o, 0, UINT64_MAX);
+    graph_walk(&w, graph_object(v, o), FORWARD, 0, UINT64_MAX);
     while ((n = graph_run(&w, &keys)) > 0) {
         memcpy(all + total, keys, n * sizeof *keys);
         total += n;
@@ -207,7 +207,7 @@ static void test_ranges(void **state)
             a--;
         while (b + 1 < total && all[b + 1] <= high)
             b++;
-        graph_walk(&w, v, FORWARD, o, low, high);
+        graph_walk(&w, graph_object(v, o), FORWARD, low, high);
         while ((n = graph_run(&w, &keys)) > 0) {
             assert_memory_equal(keys, all + a + got, n * sizeof *keys);
             got += n;
@@ -443,7 +443,7 @@ static void *look(void *arg)
             struct graph_walk w;
             const uint64_t *keys;
             size_t n;
-            graph_walk(&w, reader_view(r), FORWARD, o, 0, UINT64_MAX);
+            graph_walk(&w, graph_object(reader_view(r), o), FORWARD, 0, UINT64_MAX);
             while (o && (n = graph_run(&w, &keys)) > 0)
                 crowd += n;
         }
