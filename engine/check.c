@@ -1,73 +1,17 @@
 /* check.c - whether a subject has a relation on an object. The method is in check.h. */
-#include "engine/check.h"
-
-#include <stdlib.h>
 #include <string.h>
 
-#include "engine/graph_internal.h"
+#include "engine/check_internal.h"
 
-#define DEPTH_DEFAULT 25
 /* Calls inside each other, so that chains of computed relations cannot use up a thread's stack. OpenFGA has no such
  * bound; no model that it takes (256 KiB) was seen to come near. */
 #define NESTED_MAX 6000
 #define ASK_STOP_EVERY 256
-#define MEMO_FIRST 1024
 #define NEVER INT32_MAX
 /* An object's usersets are looked up one by one up to so many; beyond, from the side that has fewer. */
 #define FEW 8
-#define MINE_MAX 16
-#define MINES 8
 /* So many nodes are found anew, where a cycle in the tuples makes their value depend on the way to them. */
 #define FORGET_MAX 2000
-/* Objects that no tuple names: of the subject's userset, and any other. */
-#define UNNAMED UINT32_MAX
-#define OTHER_UNNAMED (UINT32_MAX - 1)
-
-enum state { ABSENT, ASKING, ASSUMED, KNOWN };
-
-/* A node and what is known of it. */
-struct memo {
-    uint64_t key; /* object << 32 | pair */
-    uint32_t round;
-    int32_t index; /* on the stack; while ASKING or ASSUMED */
-    int32_t low;   /* the lowest index that its value assumes something about */
-    uint16_t depth, height;
-    uint8_t state, value;
-    bool cycle;
-};
-
-/* The usersets of a flat relation that the subject is in, if they are few. */
-struct mine {
-    int pair;
-    uint32_t round;
-    bool many;
-    size_t n;
-    object_id of[MINE_MAX];
-};
-
-struct check {
-    struct engine_reader *reader;
-    const struct rules *rules;
-    struct tuples *tuples;
-    const struct engine_limits *limits;
-    unsigned depth_max, nested, asked;
-    enum engine_status failed; /* ENGINE_OK: go on */
-    struct engine_text condition;
-    /* the subject */
-    struct engine_text text;
-    object_id subject, wildcard; /* 0: no tuple names it */
-    name_id type, relation;
-    int kind, pair; /* pair: of a userset; else -1 */
-    /* what was found */
-    struct memo *memo;
-    size_t memo_mask, nmemo;
-    uint32_t round;
-    uint32_t *stack; /* places in memo */
-    size_t nstack, stack_cap;
-    struct mine mine[MINES]; /* by pair */
-    bool by_way;             /* what a cycle bears on is not remembered */
-    unsigned forgotten;
-};
 
 /* What was found: how far down it was looked, and what it assumes. */
 struct found {
@@ -79,141 +23,6 @@ struct found {
 
 static const struct found no = {CHECK_NO, 0, NEVER, false}, yes = {CHECK_YES, 0, NEVER, false},
                           deep = {CHECK_DEEP, 0, NEVER, false};
-
-/* ---- memory ---- */
-
-static size_t memo_slot(const struct check *c, uint64_t key)
-{
-    size_t i = (key ^ key >> 29) * 0x9E3779B97F4A7C15u >> 20;
-    while (c->memo[i & c->memo_mask].round == c->round && c->memo[i & c->memo_mask].key != key)
-        i++;
-    return i & c->memo_mask;
-}
-
-static bool memo_grow(struct check *c)
-{
-    struct memo *old = c->memo;
-    size_t slots = old ? 2 * (c->memo_mask + 1) : MEMO_FIRST, n = old ? c->memo_mask + 1 : 0;
-    struct memo *memo = calloc(slots, sizeof *memo);
-    uint32_t *moved = malloc((n + 1) * sizeof *moved);
-    if (!memo || !moved) {
-        free(memo);
-        free(moved);
-        c->failed = ENGINE_NOMEM;
-        return false;
-    }
-    c->memo = memo;
-    c->memo_mask = slots - 1;
-    for (size_t i = 0; i < n; i++)
-        if (old[i].round == c->round) {
-            moved[i] = (uint32_t)memo_slot(c, old[i].key);
-            memo[moved[i]] = old[i];
-        }
-    for (size_t i = 0; i < c->nstack; i++)
-        c->stack[i] = moved[c->stack[i]];
-    free(moved);
-    free(old);
-    return true;
-}
-
-/* The place of a node; it moves when another is added. */
-static uint32_t memo_at(struct check *c, uint64_t key)
-{
-    if ((c->nmemo + 1) * 2 > c->memo_mask && !memo_grow(c))
-        return UINT32_MAX;
-    size_t i = memo_slot(c, key);
-    if (c->memo[i].round != c->round) {
-        c->memo[i] = (struct memo){.key = key, .round = c->round, .state = ABSENT};
-        c->nmemo++;
-    }
-    return (uint32_t)i;
-}
-
-static bool push(struct check *c, uint32_t at)
-{
-    if (c->nstack == c->stack_cap) {
-        size_t cap = c->stack_cap ? 2 * c->stack_cap : 256;
-        uint32_t *stack = realloc(c->stack, cap * sizeof *stack);
-        if (!stack) {
-            c->failed = ENGINE_NOMEM;
-            return false;
-        }
-        c->stack = stack;
-        c->stack_cap = cap;
-    }
-    c->memo[at].index = (int32_t)c->nstack;
-    c->stack[c->nstack++] = at;
-    return true;
-}
-
-static void forget_all(struct check *c)
-{
-    c->nmemo = c->nstack = 0;
-    c->forgotten = 0;
-    if (++c->round == 0) {
-        memset(c->memo, 0, (c->memo_mask + 1) * sizeof *c->memo);
-        memset(c->mine, 0, sizeof c->mine);
-        c->round = 1;
-    }
-}
-
-static void check_free(void *p)
-{
-    struct check *c = p;
-    if (c) {
-        free(c->memo);
-        free(c->stack);
-    }
-    free(c);
-}
-
-struct check *check_open(struct engine_reader *r, const struct rules *rules, struct tuples *tuples,
-                         const struct engine_limits *limits)
-{
-    struct check *c = r->scratch;
-    if (!c) {
-        c = calloc(1, sizeof *c);
-        if (!c || !memo_grow(c)) {
-            free(c);
-            return NULL;
-        }
-        r->scratch = c;
-        r->scratch_free = check_free;
-    }
-    c->reader = r;
-    c->rules = rules;
-    c->tuples = tuples;
-    c->limits = limits;
-    c->depth_max = limits && limits->depth ? limits->depth : DEPTH_DEFAULT;
-    c->failed = ENGINE_OK;
-    c->condition = (struct engine_text){"", 0};
-    return c;
-}
-
-bool check_subject(struct check *c, struct engine_text subject)
-{
-    struct parts p = parts_of(subject);
-    const struct engine *e = c->tuples->engine;
-    c->text = subject;
-    c->type = graph_name_find(e, p.type.s, p.type.len);
-    c->relation = p.relation.len ? graph_name_find(e, p.relation.s, p.relation.len) : 0;
-    c->pair = p.relation.len ? rules_pair(c->rules, c->type, c->relation) : -1;
-    int type = rules_type(c->rules, c->type);
-    if (type < 0 || (p.relation.len && c->pair < 0))
-        return false;
-    c->kind = rules_kind(c->rules, type, c->pair);
-    c->subject = tuples_object(c->tuples, c->type, p.id.s, p.id.len);
-    if (p.relation.len && !c->subject)
-        c->subject = UNNAMED;
-    c->wildcard = p.relation.len ? 0 : tuples_object(c->tuples, c->type, "*", 1);
-    forget_all(c);
-    return true;
-}
-
-struct engine_text check_condition(const struct check *c)
-{
-    return c->condition;
-}
 
 /* ---- combining ---- */
 
@@ -494,7 +303,7 @@ static struct found decide(struct check *c, uint32_t at, object_id object, int p
 {
     uint64_t key = c->memo[at].key;
     size_t index = c->nstack;
-    if (!push(c, at))
+    if (!memo_push(c, at))
         return no;
     c->memo[at].state = ASKING;
     struct found f = rewrite(c, object, pair, c->rules->pairs[pair].rule, depth);
@@ -565,7 +374,7 @@ enum engine_status check_object(struct check *c, object_id object, struct engine
     struct found f = ask(c, object, pair, 0);
     if (c->failed != ENGINE_OK) {
         c->nstack = 0;
-        forget_all(c);
+        memo_forget(c);
         return c->failed;
     }
     *answer = f.value == CHECK_YES;
