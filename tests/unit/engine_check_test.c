@@ -398,6 +398,46 @@ static void test_depth(void **state)
     }
 }
 
+/* 20 documents in each other, 1,800 relations computed from each other twice on each: more than a stack holds. */
+static void test_endless_rewrites_end(void **state)
+{
+    (void)state;
+    enum { RELATIONS = 1800 };
+    static char json[1 << 19];
+    struct model_err err;
+    size_t n = (size_t)snprintf(json, sizeof json,
+                                "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"doc\",\"relations\":{"
+                                "\"p\":{\"this\":{}},\"r0\":{\"tupleToUserset\":{\"tupleset\":{\"relation\":\"p\"},"
+                                "\"computedUserset\":{\"relation\":\"r%d\"}}}",
+                                RELATIONS);
+    for (int i = 1; i <= RELATIONS; i++)
+        n += (size_t)snprintf(json + n, sizeof json - n,
+                              ",\"r%d\":{\"union\":{\"child\":[{\"computedUserset\":{\"relation\":\"r%d\"}},{"
+                              "\"computedUserset\":{\"relation\":\"p\"}}]}}",
+                              i, i - 1);
+    snprintf(json + n, sizeof json - n,
+             "},\"metadata\":{\"relations\":{\"p\":{\"directly_related_user_types\":[{\"type\":\"doc\"}]}}}}]}");
+    struct hand h = {.e = engine_new()};
+    if (!model_parse(&h.m, json, strlen(json), &err))
+        fail_msg("%s", err.text);
+    h.rules = rules_new(h.e, h.m);
+    h.reader = engine_reader_new(h.e);
+    for (int i = 0; i < 20; i++) {
+        char object[16], parent[16], relation[16];
+        snprintf(object, sizeof object, "doc:%d", i);
+        snprintf(parent, sizeof parent, "doc:%d", i + 1);
+        snprintf(relation, sizeof relation, "r%d", RELATIONS);
+        put(&h, object, "p", parent, NULL);
+        if (i == 0)
+            expect(&h, object, relation, "doc:1", true);
+    }
+    expect_status(&h, "doc:0", "r1800", "doc:other", ENGINE_TOO_DEEP, "doc:0");
+    engine_reader_free(h.reader);
+    rules_free(h.rules);
+    engine_free(h.e);
+    model_free(h.m);
+}
+
 static void test_conditions(void **state)
 {
     struct hand *h = *state;
@@ -533,6 +573,7 @@ int main(int argc, char **argv)
         HAND(test_cycles_in_data),
         HAND(test_cycles_by_way_of_conditions),
         HAND(test_depth),
+        cmocka_unit_test(test_endless_rewrites_end),
         HAND(test_conditions),
         HAND(test_what_the_model_does_not_take_counts_for_nothing),
         HAND(test_usersets_and_wildcards_as_subjects),
