@@ -223,15 +223,16 @@ enum status http_start(struct http **out, const struct cfg_http *cfg, const stru
 
 /* ---- end ---- */
 
-/* The library leaves the socket to us; it is closed last, for its thread may be about to use it. */
+/* New connections are refused. Not by MHD_quiesce_daemon(): it and an event loop may both take the socket out of the
+ * loop's epoll set, and whoever comes second ends the process (libmicrohttpd 0.9.75, daemon.c). */
 static void quiesce(struct http *h)
 {
     if (h->quiesced)
         return;
     h->quiesced = true;
-    if (h->tcp && MHD_quiesce_daemon(h->tcp) >= 0)
+    if (h->tcp_fd >= 0)
         shutdown(h->tcp_fd, SHUT_RDWR);
-    if (h->local && MHD_quiesce_daemon(h->local) >= 0)
+    if (h->local_fd >= 0)
         shutdown(h->local_fd, SHUT_RDWR);
     if (h->local_fd >= 0)
         unlink(h->cfg->unix_socket);
@@ -256,16 +257,16 @@ void http_free(struct http *h)
         watch_cancel_all(h->watch);
     queue_stop(h->queue);
     if (h->tcp)
-        MHD_stop_daemon(h->tcp);
+        MHD_stop_daemon(h->tcp); /* closes its socket */
+    else if (h->tcp_fd >= 0)
+        close(h->tcp_fd);
     if (h->local)
         MHD_stop_daemon(h->local);
+    else if (h->local_fd >= 0)
+        close(h->local_fd);
     queue_free(h->queue); /* the event loops ask it for room until they have ended */
     watch_free(h->watch);
     certs_free(h->certs);
-    if (h->tcp_fd >= 0)
-        close(h->tcp_fd);
-    if (h->local_fd >= 0)
-        close(h->local_fd);
     buf_release(&h->url);
     free(h);
 }
