@@ -21,7 +21,7 @@ static bool parse(struct call *c)
     if (json_error_code(&why) == json_error_premature_end_of_input)
         api_error(c, "validation_error", "malformed JSON");
     else
-        api_error(c, "validation_error", "syntax error (line %d:%d): %s", why.line, why.column, why.text);
+        api_error(c, "validation_error", "malformed JSON at line %d, column %d: %s", why.line, why.column, why.text);
     return false;
 }
 
@@ -32,8 +32,9 @@ bool call_body(struct call *c, const struct message *m)
         return false;
     buf_init(&why, WHY_MAX);
     c->request = m->label;
-    bool right = schema_check(m, c->body, &why);
-    if (c->store_id[0] && !pattern_matches(PATTERN_ID, c->store_id)) {
+    c->formed = schema_types(m, c->body, &why);
+    bool right = c->formed && schema_rules(m, c->body, &why);
+    if (c->formed && c->store_id[0] && !pattern_matches(PATTERN_ID, c->store_id)) {
         right = false;
         buf_clear(&why);
         buf_addf(&why, "invalid %s.StoreId: %s", m->label, pattern_reason(PATTERN_ID));

@@ -122,6 +122,7 @@ static void add(struct batch *b, size_t place, bool with_contextual)
     if ((json_array_size(keys) > 0) != with_contextual)
         return;
     buf_init(&text, 4096);
+    buf_adds(&text, "invalid tuple: ");
     if (with_contextual && !call_contextual(b->c, keys, &text)) {
         put_error(b, item, "invalid_tuple", buf_str(&text));
     } else {

@@ -14,6 +14,7 @@ struct call {
     struct http_call *http;
     const char *request;  /* OpenFGA's name of the request message, for errors */
     json_t *body;         /* parsed; owned */
+    bool formed;          /* it is a message of the request, whatever it says */
     struct served *store; /* pinned; NULL = no such store */
     const struct served_model *model;
     char store_id[64], part_id[64]; /* from the path; too long ones are cut, and of a wrong form anyway */

@@ -103,7 +103,8 @@ void handle_streamed_list_objects(struct call *c)
     const json_t *name;
     size_t i;
     if (!list) {
-        stream_error(c);
+        if (c->formed)
+            stream_error(c);
         return;
     }
     c->http->status = 200;

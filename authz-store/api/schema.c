@@ -135,13 +135,12 @@ static bool wrong(struct buf *why, const char *kind, const struct field *f, cons
     buf_init(&text, 4096);
     if (!json_add(&text, v, JSON_ENCODE_ANY | JSON_COMPACT))
         buf_adds(&text, "...");
+    const char *token = json_is_object(v) ? "{" : json_is_array(v) ? "[" : buf_str(&text);
     buf_clear(why);
-    if (json_is_object(v) || json_is_array(v))
-        buf_addf(why, "unexpected token %s", json_is_object(v) ? "{" : "[");
-    else if (*kind)
-        buf_addf(why, "invalid value for %s field %s: %s", kind, f->name, buf_str(&text));
+    if (*kind)
+        buf_addf(why, "invalid value for %s field %s: %s", kind, f->name, token);
     else
-        buf_addf(why, "unexpected token %s", buf_str(&text));
+        buf_addf(why, "syntax error (line 1:1): unexpected token %s", token);
     buf_release(&text);
     return false;
 }
@@ -201,8 +200,8 @@ static bool type_right(const struct field *f, const json_t *v, struct buf *why)
         return json_is_string(v) || wrong(why, "string", f, v);
     case FIELD_BOOL:
         return json_is_boolean(v) || wrong(why, "bool", f, v);
-    case FIELD_INT:
-        return is_int32(v) || wrong(why, "int32", f, v);
+    case FIELD_INT: /* a message of its own, with one field */
+        return is_int32(v) || wrong(why, "int32", &(const struct field){.name = "value"}, v);
     case FIELD_ENUM:
         return json_is_string(v) || is_int32(v) || wrong(why, "enum", f, v);
     case FIELD_TIME:
@@ -218,11 +217,23 @@ static bool type_right(const struct field *f, const json_t *v, struct buf *why)
     return true;
 }
 
+static const struct field *field_of(const struct message *m, const char *name)
+{
+    for (const struct field *f = m->fields; f->name; f++)
+        if (strcmp(f->name, name) == 0)
+            return f;
+    return NULL;
+}
+
+/* In the order in which they came, for the first fault is told. */
 static bool types_right(const struct message *m, const json_t *json, struct buf *why)
 {
-    for (const struct field *f = m->fields; f->name; f++) {
-        const json_t *v = member(json, f->name);
-        if (v && !type_right(f, v, why))
+    const json_t *v;
+    const char *name;
+    json_object_foreach((json_t *)(uintptr_t)json, name, v)
+    {
+        const struct field *f = json_is_null(v) ? NULL : field_of(m, name);
+        if (f && !type_right(f, v, why))
             return false;
     }
     return true;
@@ -360,15 +371,19 @@ static void rules(const struct message *m, const json_t *json, struct buf *why)
         rule(m, f, member(json, f->name), why);
 }
 
-bool schema_check(const struct message *m, const json_t *json, struct buf *why)
+bool schema_types(const struct message *m, const json_t *json, struct buf *why)
 {
     buf_clear(why);
     if (json && !json_is_object(json)) {
         buf_addf(why, "syntax error (line 1:1): unexpected token %s", json_is_array(json) ? "[" : "");
         return false;
     }
-    if (!types_right(m, json, why))
-        return false;
+    return types_right(m, json, why);
+}
+
+bool schema_rules(const struct message *m, const json_t *json, struct buf *why)
+{
+    buf_clear(why);
     rules(m, json, why);
     if (why->len == 0)
         return true;

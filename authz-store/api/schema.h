@@ -62,11 +62,13 @@ struct message {
     const struct field *fields; /* ends with name NULL */
 };
 
-/* Whether `json` is such a message. Else `why` (cleared first) gets OpenFGA's text, all faults of it, the innermost
- * message's alone; the code is schema_code(why). */
-bool schema_check(const struct message *m, const json_t *json, struct buf *why);
+/* Whether `json` is such a message: its members have the right types; then, that they match what they must. Else `why`
+ * (cleared first) gets OpenFGA's text: of types the first fault, of rules all, the innermost message's alone; the code
+ * is schema_code(why). */
+bool schema_types(const struct message *m, const json_t *json, struct buf *why);
+bool schema_rules(const struct message *m, const json_t *json, struct buf *why);
 const char *schema_code(const char *why);
-/* With every field, in the table's order; NULL: no memory. `json` has passed schema_check(). */
+/* With every field, in the table's order; NULL: no memory. `json` has passed both. */
 json_t *schema_complete(const struct message *m, const json_t *json);
 bool pattern_matches(enum pattern p, const char *s);
 /* "value does not match regex pattern ..." */
