@@ -101,15 +101,17 @@ enum status leader_release(struct pg *pg, int64_t epoch, mono_us deadline, struc
                       deadline, err);
 }
 
+/* Who took over and did not come to note the end wrote nothing: the next one that did tells the same. */
 enum status leader_ended_at(struct pg *pg, int64_t epoch, int64_t *last_id, mono_us deadline, struct err *err)
 {
     char text[24];
     struct pg_result *r = NULL;
-    const struct pg_param param = pg_p_int(epoch + 1, text);
+    const struct pg_param param = pg_p_int(epoch, text);
     enum status st =
         pg_query(pg, "leader_ended_at",
-                 "SELECT last_id FROM relata_store.takeover WHERE epoch = $1::bigint AND last_id IS NOT NULL", &param,
-                 1, deadline, &r, err);
+                 "SELECT last_id FROM relata_store.takeover WHERE epoch > $1::bigint AND last_id IS NOT NULL "
+                 "ORDER BY epoch LIMIT 1",
+                 &param, 1, deadline, &r, err);
 
     if (st == ST_OK && pg_rows(r) != 1)
         st = err_set(err, ST_NOT_FOUND, NULL, "epoch %lld has not ended", (long long)epoch);

@@ -139,8 +139,10 @@ static enum status take(struct keeper *k, struct leader_row *seen, struct err *e
         k->next_id = seen->last_id + 1;
     if (!own || seen->last_id != known)
         atomic_store(&k->s->serve_until, 0); /* what is about to change in memory is nothing for readers */
-    k->base = seen->last_id;
-    return rows_follow(k->s, k->pg, &k->sweep, &k->last_id, err);
+    st = rows_follow(k->s, k->pg, &k->sweep, &k->last_id, err);
+    if (st == ST_OK && k->unsettled)
+        st = leader_ended_at(k->pg, k->sent_epoch, &k->base, statement(k), err);
+    return st;
 }
 
 /* Postgres was restored, or a standby without the last commits was promoted: memory is no state of it. */

@@ -27,7 +27,7 @@ struct keeper {
     int64_t sent_id, sent_epoch;
     bool unsettled;
     mono_us unknown_at;
-    int64_t base; /* the last id before the epoch that has begun */
+    int64_t base; /* the last id that was committed in sent_epoch; known when leading begins */
 
     unsigned attempt;
     char complaint[1024];

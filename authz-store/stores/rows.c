@@ -14,7 +14,6 @@
 struct reading {
     struct stores *s;
     struct sweep *sweep;
-    bool follow;
     struct served_impl *last; /* of the row before */
     uint64_t tuples, estimate;
     mono_us began, told;
@@ -238,7 +237,7 @@ static enum status read_rows(struct stores *s, struct pg *pg, struct sweep *swee
 
     if (!r)
         return no_memory(err);
-    *r = (struct reading){.s = s, .sweep = sweep, .follow = follow, .began = clock_mono_us()};
+    *r = (struct reading){.s = s, .sweep = sweep, .began = clock_mono_us()};
     buf_init(&r->text, 1U << 30);
     const struct load_rows rows = {.store = take_store,
                                    .model = take_model,

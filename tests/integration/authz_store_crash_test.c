@@ -253,17 +253,13 @@ static void test_killed_while_it_writes(void **state)
     stop_own(&w);
     for (int i = 0; i < harness_soak(200); i++) {
         struct proc *p = child_start(w.h, "writer", w.h->dsn, w.store_id);
-        assert_logged(p, "ready 0 0", WAIT_MS);
+        assert_logged(p, "ack ", WAIT_MS);
         usleep((unsigned)rand_r(&seed) % 60000);
         proc_kill(p);
         harness_sql(w.h,
                     "BEGIN; SELECT 1 FROM relata_store.leader FOR UPDATE; COMMIT"); /* its last transaction has ended */
         assert_steps(&w, p, acked);
     }
-    long long sum = 0;
-    for (int t = 0; t < THREADS; t++)
-        sum += acked[t];
-    assert_true(sum > 0);
     start_own(&w);
     assert_memory_is_table(&w);
     end(&w);
