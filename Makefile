@@ -226,6 +226,7 @@ WORLD_OBJ := $(addprefix $(BUILD)/obj/inventory-lister/decide/,world.o world_met
 $(BUILD)/tests/integration/lister_world_test: $(WORLD_OBJ) $(BUILD)/libengine.a
 AUTHZ_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard authz-store/stores/*.c authz-store/durable/*.c))
 $(BUILD)/tests/integration/authz_store_durable_test $(BUILD)/tests/integration/authz_store_crash_test: $(AUTHZ_OBJ) $(BUILD)/libengine.a
+$(BUILD)/fuzz/authz_request_fuzz: $(addprefix $(BUILD)/obj/authz-store/api/,schema.o messages.o)
 $(BUILD)/tests/integration/model_openfga_test: $(BUILD)/libengine.a
 $(BUILD)/tests/unit/cache_test $(BUILD)/tests/unit/cache_race_test: $(BUILD)/obj/inventory-lister/decide/cache.o
 COLLECTION_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/collections/*.c)) $(addprefix $(BUILD)/obj/inventory-lister/pages/,keyset.o page_token.o min_token.o)

@@ -186,3 +186,28 @@ store_new() {
     local SERVICES_OPENFGA_URL=$1
     new_store deep
 }
+
+# ---- in process ----
+
+bench_engine() {
+    local scale small=$([[ -n $QUICK ]] && echo 1 || echo 10) large=$([[ -n $QUICK ]] && echo 2 || echo 100)
+    for scale in "$small" "$large"; do
+        for ((i = 1; i <= RUNS; i++)); do
+            progress "run $i of $RUNS: scale $scale"
+            run "$BIN/bench-engine" --set bench.scale="$scale" >"$DIR/engine" || fail 'bench-engine failed'
+            sample "$scale.p50" "$(jq .check_us.p50 "$DIR/engine")"
+            sample "$scale.p99" "$(jq .check_us.p99 "$DIR/engine")"
+            sample "$scale.batch" "$(jq .batch_of_50_us.p50 "$DIR/engine")"
+            sample "$scale.writing" "$(jq .check_while_writing_us.p99 "$DIR/engine")"
+            sample "$scale.bytes" "$(jq .bytes_a_tuple "$DIR/engine")"
+            sample "$scale.load" "$(jq '.collect_seconds + .load_end_seconds' "$DIR/engine")"
+        done
+        result "in process, Inari scale $scale: Check viewer, p50" us "$(median "$scale.p50")" '' '' "$RUNS" 'value<=' 10
+        result "in process, Inari scale $scale: Check viewer, p99" us "$(median "$scale.p99")" '' '' "$RUNS" 'value<=' 50
+        result "in process, Inari scale $scale: 50 instances, one subject, p50" us "$(median "$scale.batch")" '' '' "$RUNS" 'value<=' 100
+        result "in process, Inari scale $scale: p99 while 5,000 tuples/s are applied" us "$(median "$scale.writing")" 'without' \
+            "$(median "$scale.p99")" "$RUNS" 'ratio<=' 2
+        result "in process, Inari scale $scale: memory of a tuple" bytes "$(median "$scale.bytes")" '' '' "$RUNS" 'value<=' 100
+        result "in process, Inari scale $scale: loading" s "$(median "$scale.load")" '' '' "$RUNS" -
+    done
+}

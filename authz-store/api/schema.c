@@ -445,7 +445,9 @@ static json_t *complete_field(const struct field *f, const json_t *v)
     case FIELD_BOOL:
         return v ? json_copy((json_t *)(uintptr_t)v) : json_false();
     case FIELD_ENUM:
-        return json_string(json_is_string(v) ? json_string_value(v) : f->names[v ? int_of(v) : 0]);
+        if (json_is_string(v) || !f->names)
+            return v ? json_copy((json_t *)(uintptr_t)v) : json_string("UNSPECIFIED");
+        return json_string(f->names[v ? int_of(v) : 0]);
     case FIELD_MESSAGE:
         return v ? schema_complete(f->of, v) : json_null();
     case FIELD_LIST:
