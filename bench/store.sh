@@ -34,7 +34,7 @@ asked() {
     sed "s/{store}/${STORE[$side]}/" "$DIR/scratch/$name.requests" >"$DIR/scratch/$name.$side"
     run "$BIN/bench-decisions" --set bench.url="$url" --set bench.file="$DIR/scratch/$name.$side" --set bench.connections="$3" \
         --set bench.seconds="$4s" --set bench.requests="${5:-0}" >"$DIR/asked" || fail "$name could not be measured"
-    [[ $(jq .wrong "$DIR/asked") == 0 ]] || fail "$name: $(jq .wrong "$DIR/asked") of $(jq .requests "$DIR/asked") answers of $side are wrong"
+    [[ $(jq .wrong "$DIR/asked") == 0 || $side == "${MAY_FAIL:-}" ]] || fail "$name: $(jq .wrong "$DIR/asked") of $(jq .requests "$DIR/asked") answers of $side are wrong"
     sample "$name.$side.p50" "$(jq .p50_ms "$DIR/asked")"
     sample "$name.$side.p99" "$(jq .p99_ms "$DIR/asked")"
     sample "$name.$side.rate" "$(jq .per_second "$DIR/asked")"
@@ -50,7 +50,16 @@ both() {
 }
 faster() { result "$1: p50" ms "$(median "$2.fga.p50")" 'authz-store' "$(median "$2.ours.p50")" "$RUNS" 'ratio>=' "$3"; }
 
-check_body() { printf '{"tuple_key":{"user":"%s","relation":"%s","object":"%s"}}' "$1" "$2" "$3"; }
+# capacity NAME SIDE CONNECTIONS SECONDS: as many as there can be, by a load generator that costs next to nothing (wrk); samples NAME.SIDE.rate, .p99.
+capacity() {
+    local name=$1 side=$2 url=$SERVICES_OPENFGA_URL
+    [[ $side == fga ]] || url=$SERVICES_AUTHZ_STORE_URL
+    sed "s/{store}/${STORE[$side]}/" "$DIR/scratch/$name.requests" >"$DIR/scratch/$name.$side"
+    REQUESTS=$DIR/scratch/$name.$side run wrk -t 1 -c "$3" -d "$4s" --timeout 10s --latency -s bench/requests.lua "$url" >"$DIR/wrk" || fail "wrk failed"
+    ! grep -q 'Non-2xx' "$DIR/wrk" || [[ $side == "${MAY_FAIL:-}" ]] || fail "$name: $(grep 'Non-2xx' "$DIR/wrk") of $side"
+    sample "$name.$side.rate" "$(awk '/^Requests\/sec/ { print $2 }' "$DIR/wrk")"
+    sample "$name.$side.p99" "$(awk '$1 == "99%" { v = $2; sub(/[a-z]+$/, "", v); print v * ($2 ~ /us$/ ? 0.001 : $2 ~ /ms$/ ? 1 : 1000) }' "$DIR/wrk")"
+}
 
 # ---- the Inari inventory ----
 
@@ -77,11 +86,13 @@ bench_store_inari() {
         FROM (SELECT n, (ARRAY['viewer', 'editor'])[1 + n % 2] AS r, (SELECT 'user:' || id FROM inventory.users ORDER BY hashtextextended(id, n) LIMIT 1) AS u,
                      'resource_instance:' || (1 + ((hashint8(n)::bigint + 2147483648) % (5000 * $scale))) AS o
               FROM generate_series(1, 400) n) q) TO '$DIR/scratch/check.requests' (FORMAT csv, DELIMITER E'\\t', QUOTE E'\\b')"
-    both batch "$seconds"
+    # OpenFGA answers most of these with an error, when its own time for a request is over.
+    MAY_FAIL=fga both batch "$seconds"
     both check "$seconds"
     progress 'as many as there can be, 16 connections'
-    asked check fga 16 "$seconds"
-    asked check ours 16 "$seconds"
+    rm -f "$DIR"/samples/check.*.rate
+    capacity check fga 16 "$seconds"
+    capacity check ours 16 "$seconds"
     faster "Inari scale $scale, deep model, viewer: BatchCheck of 50" batch 500
     faster "Inari scale $scale, deep model: Check viewer, editor" check 20
     result "Inari scale $scale, deep model: Checks at 16 connections" 1/s "$(tail -n 1 "$DIR/samples/check.ours.rate")" OpenFGA \
@@ -129,11 +140,11 @@ bench_store_pdp() {
         asked "$kind" ours 1 120 1000
         rm -f "$DIR"/samples/"$kind".*
         both "$kind" "$seconds"
-        rm -f "$DIR"/samples/"$kind".*.rate
+        rm -f "$DIR"/samples/"$kind".*.{rate,p99}
         for ((i = 1; i <= RUNS; i++)); do
             progress "run $i of $RUNS: $kind, 10 connections"
-            asked "$kind" fga 10 "$seconds"
-            asked "$kind" ours 10 "$seconds"
+            capacity "$kind" fga 10 "$seconds"
+            capacity "$kind" ours 10 "$seconds"
         done
     done
     result 'roles on a tenant: Checks at 10 connections' 1/s "$(median rbac.ours.rate)" OpenFGA "$(median rbac.fga.rate)" "$RUNS" 'ratio>=' 10

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "authz-store/api/internal.h"
+#include "common/base/json.h"
 
 static struct engine_text text_of(const json_t *json, const char *name)
 {
@@ -51,39 +52,46 @@ static bool list_fits(struct call *c)
     return false;
 }
 
+struct listing {
+    struct buf *out;
+    const char *begin, *end; /* around each name */
+    size_t n;
+};
+
 static bool take_object(void *arg, struct engine_text name)
 {
-    json_t *list = arg;
-    return json_array_append_new(list, json_stringn(name.s, name.len)) == 0;
+    struct listing *l = arg;
+    buf_adds(l->out, l->begin + (l->n++ == 0 && *l->begin == ','));
+    json_add_text(l->out, name.s, name.len);
+    buf_adds(l->out, l->end);
+    return buf_ok(l->out);
 }
 
-static json_t *list_objects(struct call *c, size_t max)
+/* False: answered. */
+static bool list_objects(struct call *c, size_t max, struct listing *l)
 {
     struct engine_reader *r = served_reader(c->store);
     struct engine_limits limits = call_limits(c, max);
-    json_t *list = r ? json_array() : NULL;
-    if (!list) {
+    if (!r) {
         api_answer(c, 500, NULL);
-        return NULL;
+        return false;
     }
+    c->http->status = 200;
     engine_begin(r);
-    enum engine_status st =
-        engine_list_objects(r, c->model->rules, &limits, text_of(c->body, "user"), text_of(c->body, "relation"),
-                            text_of(c->body, "type"), take_object, list);
+    enum engine_status st = engine_list_objects(r, c->model->rules, &limits, text_of(c->body, "user"),
+                                                text_of(c->body, "relation"), text_of(c->body, "type"), take_object, l);
     engine_end(r);
-    if (ended_well(c, st, r))
-        return list;
-    json_decref(list);
-    return NULL;
+    return ended_well(c, st, r);
 }
 
 void handle_list_objects(struct call *c)
 {
+    struct buf *out = &c->http->answer;
     if (!call_body(c, &message_list_objects) || !call_model(c) || !list_fits(c))
         return;
-    json_t *list = list_objects(c, (size_t)c->api->cfg->objects_max);
-    if (list)
-        api_answer(c, 200, json_pack("{s:o}", "objects", list));
+    buf_adds(out, "{\"objects\":[");
+    if (list_objects(c, (size_t)c->api->cfg->objects_max, &(struct listing){out, ",", "", 0}))
+        buf_adds(out, "]}");
 }
 
 /* Its errors, once it has begun to answer, are of another form: as a gateway of streams gives them. */
@@ -98,42 +106,33 @@ static void stream_error(struct call *c)
 
 void handle_streamed_list_objects(struct call *c)
 {
-    json_t *list =
-        call_body(c, &message_streamed_list_objects) && call_model(c) && list_fits(c) ? list_objects(c, 0) : NULL;
-    const json_t *name;
-    size_t i;
-    if (!list) {
-        if (c->formed)
-            stream_error(c);
-        return;
-    }
-    c->http->status = 200;
-    json_array_foreach(list, i, name)
-    {
-        char *text = json_dumps(name, JSON_ENCODE_ANY);
-        buf_addf(&c->http->answer, "{\"result\":{\"object\":%s}}\n", text ? text : "\"\"");
-        free(text);
-    }
-    json_decref(list);
+    bool well = call_body(c, &message_streamed_list_objects) && call_model(c) && list_fits(c) &&
+                list_objects(c, 0, &(struct listing){&c->http->answer, "{\"result\":{\"object\":", "}}\n", 0});
+    if (!well && c->formed)
+        stream_error(c);
 }
 
 /* ---- users ---- */
 
 static bool take_user(void *arg, struct engine_text name)
 {
-    json_t *list = arg, *user;
+    struct listing *l = arg;
     const char *colon = memchr(name.s, ':', name.len), *id = colon ? colon + 1 : name.s;
-    int type_len = colon ? (int)(colon - name.s) : 0;
-    size_t rest = name.len - (size_t)(id - name.s);
+    size_t type_len = colon ? (size_t)(colon - name.s) : 0, rest = name.len - (size_t)(id - name.s);
     const char *mark = memchr(id, '#', rest);
-    if (mark)
-        user = json_pack("{s:{s:s%, s:s%, s:s%}}", "userset", "type", name.s, (size_t)type_len, "id", id,
-                         (size_t)(mark - id), "relation", mark + 1, rest - (size_t)(mark - id) - 1);
-    else if (rest == 1 && *id == '*')
-        user = json_pack("{s:{s:s%}}", "wildcard", "type", name.s, (size_t)type_len);
-    else
-        user = json_pack("{s:{s:s%, s:s%}}", "object", "type", name.s, (size_t)type_len, "id", id, rest);
-    return json_array_append_new(list, user) == 0;
+    bool wildcard = !mark && rest == 1 && *id == '*';
+    buf_addf(l->out, "%s{\"%s\":{\"type\":", l->n++ ? "," : "", mark ? "userset" : wildcard ? "wildcard" : "object");
+    json_add_text(l->out, name.s, type_len);
+    if (!wildcard) {
+        buf_adds(l->out, ",\"id\":");
+        json_add_text(l->out, id, mark ? (size_t)(mark - id) : rest);
+    }
+    if (mark) {
+        buf_adds(l->out, ",\"relation\":");
+        json_add_text(l->out, mark + 1, rest - (size_t)(mark - id) - 1);
+    }
+    buf_adds(l->out, "}}");
+    return buf_ok(l->out);
 }
 
 void handle_list_users(struct call *c)
@@ -147,23 +146,24 @@ void handle_list_users(struct call *c)
         return;
     struct engine_reader *r = served_reader(c->store);
     struct engine_limits limits = call_limits(c, (size_t)c->api->cfg->users_max);
-    json_t *list = r ? json_array() : NULL;
+    struct listing list = {&c->http->answer, "", "", 0};
     struct buf name;
     buf_init(&name, 64 << 10);
     buf_addf(&name, "%s:%s", member_text(object, "type"), member_text(object, "id"));
-    if (!list || !buf_ok(&name)) {
+    if (!r || !buf_ok(&name)) {
         api_answer(c, 500, NULL);
     } else {
+        c->http->status = 200;
+        buf_adds(list.out, "{\"users\":[");
         engine_begin(r);
         enum engine_status st = engine_list_users(
             r, c->model->rules, &limits, (struct engine_text){name.data, name.len}, text_of(c->body, "relation"),
-            text_of(filter, "type"), text_of(filter, "relation"), take_user, list);
+            text_of(filter, "type"), text_of(filter, "relation"), take_user, &list);
         engine_end(r);
         if (ended_well(c, st, r))
-            api_answer(c, 200, json_pack("{s:O}", "users", list));
+            buf_adds(list.out, "]}");
     }
     buf_release(&name);
-    json_decref(list);
 }
 
 /* ---- expand ---- */
