@@ -185,7 +185,7 @@ $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 $(BIN)/bench-%: $(BUILD)/obj/bench/%.o $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(PKG_LIBS)
-$(BIN)/bench-engine: $(BUILD)/libengine.a
+$(BIN)/bench-engine $(BIN)/bench-shapes: $(BUILD)/libengine.a
 $(BIN)/bench-pages $(BIN)/bench-lists $(BIN)/bench-decisions: $(BUILD)/obj/bench/client/client.o
 define demo_rule
 $(BIN)/demo-$(1): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard demo/$(1)/*.c)) $(BUILD)/libcommon.a
