@@ -24,14 +24,13 @@ struct object *object_make(struct txn *t, const struct name *name, const struct 
                            const struct set *forward, const struct set *backward)
 {
     size_t words = (conditions != NULL) + set_words(forward) + set_words(backward);
-    struct object *o = txn_alloc(t, sizeof *o + words * sizeof(uint64_t));
+    uint64_t address = (uintptr_t)name;
+    struct object *o = address >> ADDRESS_BITS ? NULL : txn_alloc(t, sizeof *o + words * sizeof(uint64_t));
     if (!o)
         return NULL;
-    o->name = name;
-    o->type = name->type;
-    o->wildcard = name->len == 1 && *name->s == '*';
+    o->named = address | (uint64_t)name->type << ADDRESS_BITS;
     o->n[FORWARD] = forward->n | (forward->tree ? N_TREE : 0) | (conditions ? N_CONDITIONS : 0);
-    o->n[BACKWARD] = backward->n | (backward->tree ? N_TREE : 0);
+    o->n[BACKWARD] = backward->n | (backward->tree ? N_TREE : 0) | (name->len == 1 && *name->s == '*' ? N_WILDCARD : 0);
     uint64_t *w = o->words;
     if (conditions)
         *w++ = (uintptr_t)conditions;
@@ -414,18 +413,18 @@ const struct object *graph_object(const struct view *v, object_id id)
 
 name_id graph_type(const struct object *o)
 {
-    return o ? o->type : 0;
+    return o ? object_type(o) : 0;
 }
 
 bool graph_is_wildcard(const struct object *o)
 {
-    return o && o->wildcard;
+    return o && o->n[BACKWARD] & N_WILDCARD;
 }
 
 struct engine_text graph_object_name(const struct view *v, object_id object)
 {
     const struct object *o = view_object(v, object);
-    return o ? (struct engine_text){o->name->s, o->name->len} : (struct engine_text){"", 0};
+    return o ? (struct engine_text){object_name(o)->s, object_name(o)->len} : (struct engine_text){"", 0};
 }
 
 object_id graph_wildcard(const struct view *v, name_id type)
@@ -569,7 +568,7 @@ object_id graph_next_object(const struct view *v, name_id type, object_id after)
     for (uint64_t id = (uint64_t)after + 1; v->height == 6 ? id <= UINT32_MAX : id >> (RADIX_BITS * v->height) == 0;
          id++) {
         const struct object *o = view_object(v, (object_id)id);
-        if (o && o->name->type == type)
+        if (o && object_type(o) == type)
             return (object_id)id;
     }
     return 0;

@@ -99,15 +99,24 @@ struct conditions {
 
 /* What is known of an object; immutable. words: [conditions][forward keys or tree][backward keys or tree] */
 struct object {
-    const struct name *name;
-    uint32_t n[2]; /* by direction: number of keys, and the flags below */
-    name_id type;  /* of the name: what is asked most is not behind another pointer */
-    bool wildcard;
+    uint64_t named; /* its name's address, and above that its type, which is asked most */
+    uint32_t n[2];  /* by direction: number of keys, and the flags below */
     uint64_t words[];
 };
 #define N_TREE 0x80000000u
 #define N_CONDITIONS 0x40000000u /* of n[FORWARD] only */
+#define N_WILDCARD 0x40000000u   /* of n[BACKWARD] only: it is "type:*" */
 #define N_COUNT 0x3fffffffu
+#define ADDRESS_BITS 48 /* of programs, on x86-64 and on ARM64 */
+
+static inline name_id object_type(const struct object *o)
+{
+    return (name_id)(o->named >> ADDRESS_BITS);
+}
+static inline const struct name *object_name(const struct object *o)
+{
+    return (const struct name *)(uintptr_t)(o->named & (((uint64_t)1 << ADDRESS_BITS) - 1));
+}
 
 static inline const struct conditions *object_conditions(const struct object *o)
 {
