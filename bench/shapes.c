@@ -44,30 +44,60 @@ static const struct cfg_program program = {
 #define WHO T("user") "," US("group", "member")
 
 /* Groups in groups; folders whose editors and viewers carry down; documents with owners, and blocked users. */
-static const char
-    drive[] = "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},"
-              "{\"type\":\"group\",\"relations\":{\"member\":{\"this\":{}}},\"metadata\":{\"relations\":{"
-              "\"member\":" OF(WHO) "}}},"
-                                    "{\"type\":\"folder\",\"relations\":{\"parent\":{\"this\":{}},"
-                                    "\"editor\":" UNION(FROM("editor")) ",\"viewer\":" UNION(
-                                        COMPUTED("ed"
-                                                 "it"
-                                                 "o"
-                                                 "r") "," FROM("viewer")) "},\"metadata\":{\"relations\":{"
-                                                                          "\"parent\":" OF(T("folder")) ",\"editor\""
-                                                                                                        ":" OF(WHO) ","
+static const char drive[] =
+    "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},"
+    "{\"type\":\"group\",\"relations\":{\"member\":{\"this\":{}}},\"metadata\":{\"relations\":{"
+    "\"member\":" OF(
+        WHO) "}}},"
+             "{\"type\":\"folder\",\"relations\":{\"parent\":{\"this\":{}},"
+             "\"editor\":" UNION(FROM("editor")) ",\"viewer\":" UNION(COMPUTED(
+                 "ed"
+                 "it"
+                 "o"
+                 "r") "," FROM("viewer")) "},\"metadata\":{\"relations\":{"
+                                          "\"parent\":" OF(T(
+                                              "folder")) ",\"editor\""
+                                                         ":" OF(
+                                                             WHO) ","
+                                                                  "\""
+                                                                  "vi"
+                                                                  "ew"
+                                                                  "er"
+                                                                  "\""
+                                                                  ":" OF(WHO "," ALL(
+                                                                      "user")) "}}},"
+                                                                               "{\"type\":\"document\",\"relations\":{"
+                                                                               "\"parent\":{\"this\":{}},\"owner\":{"
+                                                                               "\"this\":{}},\"blocked\":{\"this\":{}},"
+                                                                               "\"editor\":" UNION(COMPUTED("owner") "," FROM("editor")) ",\"viewer\":{\"difference\":{\"base\":" UNION(
+                                                                                   COMPUTED("editor") "," FROM(
+                                                                                       "viewer")) ",\"subtract\""
+                                                                                                  ":" COMPUTED("blocke"
+                                                                                                               "d") "}}"
+                                                                                                                    "},"
                                                                                                                     "\""
-                                                                                                                    "vi"
-                                                                                                                    "ew"
-                                                                                                                    "er"
+                                                                                                                    "me"
+                                                                                                                    "ta"
+                                                                                                                    "da"
+                                                                                                                    "ta"
                                                                                                                     "\""
-                                                                                                                    ":" OF(WHO
-                                                                                                                           "," ALL("user")) "}}},"
-                                                                                                                                            "{\"type\":\"document\",\"relations\":{\"parent\":{\"this\":{}},\"owner\":{\"this\":{}},\"blocked\":{\"this\":{}},"
-                                                                                                                                            "\"editor\":" UNION(COMPUTED("owner") "," FROM("editor")) ",\"viewer\":{\"difference\":{\"base\":" UNION(COMPUTED("editor") "," FROM("viewer")) ",\"subtract\":" COMPUTED("blocked") "}}},\"metadata\":{\"relations\":{\"parent\":" OF(
-                                                                                                                                                T("folder")) ",\"owner\":" OF(T("user")) ",\"blocked\":" OF(T("user")) ",\"editor\":" OF(WHO) ",\"viewer\":" OF(WHO
-                                                                                                                                                                                                                                                                "," ALL(
-                                                                                                                                                                                                                                                                    "user")) "}}}]}";
+                                                                                                                    ":{"
+                                                                                                                    "\""
+                                                                                                                    "re"
+                                                                                                                    "la"
+                                                                                                                    "ti"
+                                                                                                                    "on"
+                                                                                                                    "s"
+                                                                                                                    "\""
+                                                                                                                    ":{"
+                                                                                                                    "\""
+                                                                                                                    "pa"
+                                                                                                                    "re"
+                                                                                                                    "nt"
+                                                                                                                    "\""
+                                                                                                                    ":" OF(T("folder")) ",\"owner\":" OF(T("user")) ",\"blocked\":" OF(T("user")) ",\"editor\":" OF(WHO) ",\"viewer\":" OF(WHO
+                                                                                                                                                                                                                                           "," ALL(
+                                                                                                                                                                                                                                               "user")) "}}}]}";
 
 /* ---- a store ---- */
 
@@ -165,7 +195,7 @@ typedef void ask(struct store *s, struct question *q);
 /* Checks of one relation; `want`: what each must say, -1 for either. */
 static json_t *checks(struct store *s, int rounds, const char *relation, ask *next, int want)
 {
-    double *us = calloc((size_t)rounds, sizeof *us);
+    double *us = calloc((size_t)rounds + 1, sizeof *us);
     require(us != NULL, "no memory");
     for (int i = -rounds / 10; i < rounds; i++) {
         struct question q;
@@ -193,7 +223,7 @@ static bool count(void *arg, struct engine_text name)
 
 static json_t *lists(struct store *s, int rounds, bool users, size_t want)
 {
-    double *us = calloc((size_t)rounds, sizeof *us);
+    double *us = calloc((size_t)rounds + 1, sizeof *us);
     require(us != NULL, "no memory");
     for (int i = 0; i < rounds; i++) {
         size_t n = 0;
@@ -319,8 +349,8 @@ static json_t *agents(int rounds)
     json_object_set_new(out, "any_user_any_document", checks(&s, rounds, "viewer", anyone, -1));
     json_object_set_new(out, "denied", checks(&s, rounds, "viewer", stranger, 0));
     json_object_set_new(out, "blocked", checks(&s, rounds, "viewer", blocked, 0));
-    json_object_set_new(out, "list_objects_1000", lists(&s, rounds / 20, false, 1000));
-    json_object_set_new(out, "list_users_186", lists(&s, rounds / 20, true, 186));
+    json_object_set_new(out, "list_objects_1000", lists(&s, rounds / 20 + 1, false, 1000));
+    json_object_set_new(out, "list_users_186", lists(&s, rounds / 20 + 1, true, 186));
     end_store(&s);
     return out;
 }
@@ -347,7 +377,7 @@ static json_t *of_size(unsigned files, int rounds)
     for (int l = 0; l < LEVELS; l++, width *= 1.5)
         sum += width;
     tree.files = files;
-    width = files / 20 / sum;
+    width = files / 20.0 / sum;
     for (int l = 0; l < LEVELS; l++, width *= 1.5)
         first[l + 1] = first[l] + (width < 1 ? 1 : (unsigned)width);
     tree.folders = first[LEVELS];
@@ -427,7 +457,7 @@ static json_t *of_fan_out(int rounds)
         loaded(&s);
         level = 1;
         NAME(key, "%u", n);
-        json_object_set_new(out, key, checks(&s, n > 1000 ? 100 : rounds / 10, "viewer", at_level, 0));
+        json_object_set_new(out, key, checks(&s, n > 1000 ? 100 : rounds / 10 + 1, "viewer", at_level, 0));
         end_store(&s);
     }
     return out;

@@ -59,7 +59,7 @@ bool tuples_open(struct tuples *t, const struct engine *e, const struct view *v,
         return true;
     t->context[FORWARD] = malloc(n * sizeof *t->context[FORWARD]);
     t->context[BACKWARD] = malloc(n * sizeof *t->context[BACKWARD]);
-    t->names = malloc(2 * n * sizeof *t->names);
+    t->names = calloc(2 * n, sizeof *t->names);
     if (!t->context[FORWARD] || !t->context[BACKWARD] || !t->names) {
         tuples_close(t);
         return false;
