@@ -84,7 +84,13 @@ static enum status connect(struct keeper *k, struct err *err)
     k->pg = NULL;
     enum status st = pg_open(&k->pg, &cfg, deadline, err);
     metric_add(&m_reconnects, st == ST_OK);
-    return st == ST_OK ? commit_session(k->pg, deadline, err) : st;
+    if (st == ST_OK)
+        st = commit_session(k->pg, deadline, err);
+    if (st != ST_OK) {
+        pg_close(k->pg); /* one without its settings is of no use */
+        k->pg = NULL;
+    }
+    return st;
 }
 
 static enum status load(struct keeper *k, struct err *err)
