@@ -227,7 +227,7 @@ $(BUILD)/tests/integration/lister_world_test: $(WORLD_OBJ) $(BUILD)/libengine.a
 AUTHZ_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard authz-store/stores/*.c authz-store/durable/*.c))
 $(BUILD)/tests/integration/authz_store_durable_test $(BUILD)/tests/integration/authz_store_crash_test: $(AUTHZ_OBJ) $(BUILD)/libengine.a
 $(BUILD)/fuzz/authz_request_fuzz: $(addprefix $(BUILD)/obj/authz-store/api/,schema.o messages.o)
-$(BUILD)/tests/integration/model_openfga_test: $(BUILD)/libengine.a
+$(BUILD)/tests/integration/model_openfga_test $(BUILD)/tests/integration/model_valid_openfga_test: $(BUILD)/libengine.a
 $(BUILD)/tests/unit/cache_test $(BUILD)/tests/unit/cache_race_test: $(BUILD)/obj/inventory-lister/decide/cache.o
 COLLECTION_OBJ := $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard inventory-lister/collections/*.c)) $(addprefix $(BUILD)/obj/inventory-lister/pages/,keyset.o page_token.o min_token.o)
 $(BUILD)/tests/unit/collections_test $(BUILD)/tests/unit/page_token_test $(BUILD)/tests/integration/lister_collections_test $(BUILD)/tests/integration/lister_keyset_test $(BUILD)/tests/integration/lister_keyset_random_test $(BUILD)/tests/integration/lister_min_token_test $(BUILD)/fuzz/page_token_fuzz $(BUILD)/fuzz/lister_params_fuzz: $(COLLECTION_OBJ) $(BUILD)/libengine.a
