@@ -4,7 +4,7 @@
 #   CC=clang                       another compiler
 #   V=1                            show commands
 
-VERSION := 0.1.0-dev
+VERSION := 0.1.0
 PREFIX  ?= /usr/local
 DESTDIR ?=
 SAN     ?=

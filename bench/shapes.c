@@ -72,32 +72,43 @@ static const char drive[] =
                                                                                "\"editor\":" UNION(COMPUTED("owner") "," FROM("editor")) ",\"viewer\":{\"difference\":{\"base\":" UNION(
                                                                                    COMPUTED("editor") "," FROM(
                                                                                        "viewer")) ",\"subtract\""
-                                                                                                  ":" COMPUTED("blocke"
-                                                                                                               "d") "}}"
-                                                                                                                    "},"
+                                                                                                  ":" COMPUTED(
+                                                                                                      "blocke"
+                                                                                                      "d") "}}"
+                                                                                                           "},"
+                                                                                                           "\""
+                                                                                                           "me"
+                                                                                                           "ta"
+                                                                                                           "da"
+                                                                                                           "ta"
+                                                                                                           "\""
+                                                                                                           ":{"
+                                                                                                           "\""
+                                                                                                           "re"
+                                                                                                           "la"
+                                                                                                           "ti"
+                                                                                                           "on"
+                                                                                                           "s"
+                                                                                                           "\""
+                                                                                                           ":{"
+                                                                                                           "\""
+                                                                                                           "pa"
+                                                                                                           "re"
+                                                                                                           "nt"
+                                                                                                           "\""
+                                                                                                           ":" OF(T("fo"
+                                                                                                                    "ld"
+                                                                                                                    "e"
+                                                                                                                    "r")) ",\"owner\":" OF(T("user")) ",\"blocked\":" OF(T("user")) ",\"editor\":" OF(
+                                                                                                               WHO) ","
                                                                                                                     "\""
-                                                                                                                    "me"
-                                                                                                                    "ta"
-                                                                                                                    "da"
-                                                                                                                    "ta"
+                                                                                                                    "vi"
+                                                                                                                    "ew"
+                                                                                                                    "er"
                                                                                                                     "\""
-                                                                                                                    ":{"
-                                                                                                                    "\""
-                                                                                                                    "re"
-                                                                                                                    "la"
-                                                                                                                    "ti"
-                                                                                                                    "on"
-                                                                                                                    "s"
-                                                                                                                    "\""
-                                                                                                                    ":{"
-                                                                                                                    "\""
-                                                                                                                    "pa"
-                                                                                                                    "re"
-                                                                                                                    "nt"
-                                                                                                                    "\""
-                                                                                                                    ":" OF(T("folder")) ",\"owner\":" OF(T("user")) ",\"blocked\":" OF(T("user")) ",\"editor\":" OF(WHO) ",\"viewer\":" OF(WHO
-                                                                                                                                                                                                                                           "," ALL(
-                                                                                                                                                                                                                                               "user")) "}}}]}";
+                                                                                                                    ":" OF(WHO
+                                                                                                                           "," ALL(
+                                                                                                                               "user")) "}}}]}";
 
 /* ---- a store ---- */
 

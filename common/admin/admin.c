@@ -12,9 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/http/listen.h"
 #include "common/admin/metrics.h"
 #include "common/base/clock.h"
+#include "common/http/listen.h"
 
 #define CONNECTIONS_MAX 64
 #define CONNECTION_SECONDS 10

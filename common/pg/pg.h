@@ -109,9 +109,9 @@ void pg_array_end(struct buf *b);
  * in the statement must be the array of this element type. */
 enum pg_elem { PG_ELEM_TEXT = 25, PG_ELEM_INT8 = 20, PG_ELEM_XID8 = 5069 }; /* OIDs that never change */
 void pg_bin_begin(struct buf *b, enum pg_elem elem);
-void pg_bin_add(struct buf *b, const char *s); /* NULL adds SQL NULL, whatever the element type is */
+void pg_bin_add(struct buf *b, const char *s);                   /* NULL adds SQL NULL, whatever the element type is */
 void pg_bin_add_bytes(struct buf *b, const char *s, size_t len); /* the same without a NUL at the end */
-void pg_bin_add_int(struct buf *b, int64_t v); /* PG_ELEM_INT8, PG_ELEM_XID8 */
+void pg_bin_add_int(struct buf *b, int64_t v);                   /* PG_ELEM_INT8, PG_ELEM_XID8 */
 void pg_bin_end(struct buf *b);
 
 /* Parameters from what callers have. A buffer that failed makes the statement fail with ST_TOO_BIG, unsent. */

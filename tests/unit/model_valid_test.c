@@ -224,13 +224,14 @@ static const char by_hand[] =
         "T") "," PARAMETER("double",
                            "DOUBLE") "," PARAMETER("duration",
                                                    "DURATION") "," PARAMETER("time",
-                                                                             "TIMESTAMP") "," PARAMETER("ip", "IPADDRES"
-                                                                                                              "S") "," PARAMETER("any",
-                                                                                                                                 "ANY") "," GENERIC("list",
-                                                                                                                                                    "LIST",
-                                                                                                                                                    "STRING") "," GENERIC("map",
-                                                                                                                                                                          "MAP",
-                                                                                                                                                                          "INT") "}}}}";
+                                                                             "TIMESTAMP") "," PARAMETER("ip",
+                                                                                                        "IPADDRES"
+                                                                                                        "S") "," PARAMETER("any",
+                                                                                                                           "ANY") "," GENERIC("list",
+                                                                                                                                              "LIST",
+                                                                                                                                              "STRING") "," GENERIC("map",
+                                                                                                                                                                    "MAP",
+                                                                                                                                                                    "INT") "}}}}";
 
 static int open_model(void **state)
 {
