@@ -94,15 +94,19 @@ static enum status until_drained(struct run *run, void (*show)(struct run *, boo
 {
     const char *wait_file = run->cfg->wait_file;
     int64_t before = -1;
-    mono_us moved = clock_mono_us(), shown = clock_mono_us();
+    mono_us moved = clock_mono_us(), shown = moved, looked = moved;
     for (;;) {
+        struct watch_counts seen;
         bool loaded = !wait_file[0] || access(wait_file, F_OK) == 0;
         enum status st = watch_lag(run->watch, &run->lag, err);
         if (st != ST_OK)
             return st;
         mono_us now = clock_mono_us();
-        if (!run->begun && run->lag.pending > 0)
-            run->begun = shown = now;
+        watch_counts(run->watch, &seen);
+        /* What came and went between two looks began after the one before. */
+        if (!run->begun && (run->lag.pending > 0 || seen.changes > 0))
+            run->begun = shown = looked;
+        looked = now;
         if (loaded && run->lag.pending == 0)
             return ST_OK;
         if (!loaded || run->lag.pending != before)
