@@ -44,71 +44,28 @@ static const struct cfg_program program = {
 #define WHO T("user") "," US("group", "member")
 
 /* Groups in groups; folders whose editors and viewers carry down; documents with owners, and blocked users. */
+/* clang-format off */
 static const char drive[] =
     "{\"schema_version\":\"1.1\",\"type_definitions\":[{\"type\":\"user\"},"
+
     "{\"type\":\"group\",\"relations\":{\"member\":{\"this\":{}}},\"metadata\":{\"relations\":{"
-    "\"member\":" OF(
-        WHO) "}}},"
-             "{\"type\":\"folder\",\"relations\":{\"parent\":{\"this\":{}},"
-             "\"editor\":" UNION(FROM("editor")) ",\"viewer\":" UNION(COMPUTED(
-                 "ed"
-                 "it"
-                 "o"
-                 "r") "," FROM("viewer")) "},\"metadata\":{\"relations\":{"
-                                          "\"parent\":" OF(T(
-                                              "folder")) ",\"editor\""
-                                                         ":" OF(
-                                                             WHO) ","
-                                                                  "\""
-                                                                  "vi"
-                                                                  "ew"
-                                                                  "er"
-                                                                  "\""
-                                                                  ":" OF(WHO "," ALL(
-                                                                      "user")) "}}},"
-                                                                               "{\"type\":\"document\",\"relations\":{"
-                                                                               "\"parent\":{\"this\":{}},\"owner\":{"
-                                                                               "\"this\":{}},\"blocked\":{\"this\":{}},"
-                                                                               "\"editor\":" UNION(COMPUTED("owner") "," FROM("editor")) ",\"viewer\":{\"difference\":{\"base\":" UNION(
-                                                                                   COMPUTED("editor") "," FROM(
-                                                                                       "viewer")) ",\"subtract\""
-                                                                                                  ":" COMPUTED(
-                                                                                                      "blocke"
-                                                                                                      "d") "}}"
-                                                                                                           "},"
-                                                                                                           "\""
-                                                                                                           "me"
-                                                                                                           "ta"
-                                                                                                           "da"
-                                                                                                           "ta"
-                                                                                                           "\""
-                                                                                                           ":{"
-                                                                                                           "\""
-                                                                                                           "re"
-                                                                                                           "la"
-                                                                                                           "ti"
-                                                                                                           "on"
-                                                                                                           "s"
-                                                                                                           "\""
-                                                                                                           ":{"
-                                                                                                           "\""
-                                                                                                           "pa"
-                                                                                                           "re"
-                                                                                                           "nt"
-                                                                                                           "\""
-                                                                                                           ":" OF(T("fo"
-                                                                                                                    "ld"
-                                                                                                                    "e"
-                                                                                                                    "r")) ",\"owner\":" OF(T("user")) ",\"blocked\":" OF(T("user")) ",\"editor\":" OF(
-                                                                                                               WHO) ","
-                                                                                                                    "\""
-                                                                                                                    "vi"
-                                                                                                                    "ew"
-                                                                                                                    "er"
-                                                                                                                    "\""
-                                                                                                                    ":" OF(WHO
-                                                                                                                           "," ALL(
-                                                                                                                               "user")) "}}}]}";
+    "\"member\":" OF(WHO) "}}},"
+
+    "{\"type\":\"folder\",\"relations\":{\"parent\":{\"this\":{}},"
+    "\"editor\":" UNION(FROM("editor")) ","
+    "\"viewer\":" UNION(COMPUTED("editor") "," FROM("viewer"))
+    "},\"metadata\":{\"relations\":{"
+    "\"parent\":" OF(T("folder")) ",\"editor\":" OF(WHO) ",\"viewer\":" OF(WHO "," ALL("user")) "}}},"
+
+    "{\"type\":\"document\",\"relations\":{"
+    "\"parent\":{\"this\":{}},\"owner\":{\"this\":{}},\"blocked\":{\"this\":{}},"
+    "\"editor\":" UNION(COMPUTED("owner") "," FROM("editor")) ","
+    "\"viewer\":{\"difference\":{"
+    "\"base\":" UNION(COMPUTED("editor") "," FROM("viewer")) ",\"subtract\":" COMPUTED("blocked") "}}"
+    "},\"metadata\":{\"relations\":{"
+    "\"parent\":" OF(T("folder")) ",\"owner\":" OF(T("user")) ",\"blocked\":" OF(T("user")) ","
+    "\"editor\":" OF(WHO) ",\"viewer\":" OF(WHO "," ALL("user")) "}}}]}";
+/* clang-format on */
 
 /* ---- a store ---- */
 
