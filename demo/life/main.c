@@ -94,19 +94,13 @@ static enum status until_drained(struct run *run, void (*show)(struct run *, boo
 {
     const char *wait_file = run->cfg->wait_file;
     int64_t before = -1;
-    mono_us moved = clock_mono_us(), shown = moved, looked = moved;
+    mono_us moved = clock_mono_us(), shown = moved;
     for (;;) {
-        struct watch_counts seen;
         bool loaded = !wait_file[0] || access(wait_file, F_OK) == 0;
         enum status st = watch_lag(run->watch, &run->lag, err);
         if (st != ST_OK)
             return st;
         mono_us now = clock_mono_us();
-        watch_counts(run->watch, &seen);
-        /* What came and went between two looks began after the one before. */
-        if (!run->begun && (run->lag.pending > 0 || seen.changes > 0))
-            run->begun = shown = looked;
-        looked = now;
         if (loaded && run->lag.pending == 0)
             return ST_OK;
         if (!loaded || run->lag.pending != before)
@@ -115,7 +109,7 @@ static enum status until_drained(struct run *run, void (*show)(struct run *, boo
         if (now - moved > run->cfg->patience_ms * 1000)
             return err_set(err, ST_FATAL, "", "%lld changes stay pending: see the logs of tuple-writer and the store",
                            (long long)run->lag.pending);
-        if (run->begun && now - shown >= 1000000) {
+        if (now - shown >= 1000000) {
             show(run, false);
             shown += 1000000;
         }
@@ -245,6 +239,8 @@ static enum status run_all(struct run *run, struct err *err)
 {
     const struct settings *cfg = run->cfg;
     struct watch_config watch = {.nats = &cfg->nats, .dsn = cfg->watch_dsn, .store = cfg->store};
+    /* A load goes on while the watch connects, and may be over by then. */
+    run->begun = clock_mono_us();
     enum status st = watch_new(&run->watch, &watch, deadline_in_ms(CONNECT_MS), err);
     if (st != ST_OK)
         return st;
